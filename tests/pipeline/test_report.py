@@ -30,8 +30,8 @@ from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
 from pidgate.pipeline.report.findings import findings, summary
 from pidgate.pipeline.report.page import page as page_of
 from pidgate.pipeline.report.reading import found as read
+from pidgate.pipeline.report.reading import whole
 from pidgate.pipeline.report.rows import Found
-from pidgate.pipeline.report.source import Source
 from pidgate.pipeline.report.words import count, share
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
@@ -206,12 +206,11 @@ def test_a_table_that_is_half_written_is_told(tables: Tables) -> None:
 
 
 def test_a_table_that_is_replaced_meanwhile_is_told(known: Tables) -> None:
-    source = Source(known)
     for file in Path(known.path("results", "offenders")).glob("*.parquet"):
         file.unlink()
 
-    with pytest.raises(TableUnreadable, match="incomplete, or was replaced"), source.whole():
-        source.rows("offenders")
+    with pytest.raises(TableUnreadable, match="incomplete, or was replaced"), whole(known):
+        known.known("offenders")
 
 
 # The command

@@ -23,6 +23,7 @@ from pidgate.pipeline.report.page import environment, page
 from pidgate.pipeline.report.rows import (
     DAY_MS,
     HOUR_MS,
+    JOB_OF,
     MINUTE_MS,
     Found,
     Row,
@@ -31,7 +32,6 @@ from pidgate.pipeline.report.rows import (
     UserRow,
     span_between,
 )
-from pidgate.pipeline.report.source import JOB_OF
 from pidgate.pipeline.report.words import (
     count,
     duration,

@@ -21,7 +21,7 @@ from pidgate.pipeline.days import EVER
 from pidgate.pipeline.engines import Results, results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
 from pidgate.pipeline.passes import FAILOVER, IDS, OFFENDERS, RATES, Pass
-from pidgate.pipeline.report.source import JOB_OF
+from pidgate.pipeline.report.rows import JOB_OF
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.studied import quiet, scenes, write_history

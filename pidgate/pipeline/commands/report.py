@@ -20,8 +20,8 @@ from pidgate.pipeline.files import Files
 from pidgate.pipeline.report.findings import findings, summary
 from pidgate.pipeline.report.page import page
 from pidgate.pipeline.report.reading import found as read
-from pidgate.pipeline.report.rows import Found
-from pidgate.pipeline.report.source import JOB_OF, Source
+from pidgate.pipeline.report.reading import whole
+from pidgate.pipeline.report.rows import JOB_OF, Found
 from pidgate.pipeline.tables import Tables
 from pidgate.units import about_size
 
@@ -64,7 +64,7 @@ def write_report(
     tables: Tables, output: Path | None = None, *, users: int = USERS, days: Days = EVER
 ) -> Made:
     """Write the report; `days` limit its charts and sums. Raises HistoryEmpty, TableUnreadable, BadOption."""
-    with Source(tables).whole():
+    with whole(tables):
         found = read(tables, pages=users, made_ms=time.time_ns() // 1_000_000, days=days)
         text = page(found)
     return Made(found, publish(tables, text, output), len(text.encode()))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Final
 
+import pyarrow.dataset as ds
 import typer
 
 from pidgate.client_settings import KafkaConfigOption
@@ -48,10 +50,13 @@ from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.passes import FAILOVER, IDS, OFFENDERS, RATES, RECOMMEND, Pass
 from pidgate.pipeline.recommend.chosen import Asked
 from pidgate.pipeline.runs import Run, replacing
-from pidgate.pipeline.sample import sample_tables
+from pidgate.pipeline.schemas import PARTITIONS, table_schema
 from pidgate.pipeline.tables import Tables
 
 REPORT: Final = "report"
+SAMPLE_FOLDER: Final = "pidgate-sample"
+"""Tables of the sample that ships with the package: three days of made-up users, to try `--engine local`."""
+_SAMPLE_EVENTS: Final = Path(__file__).parents[1] / "sample_events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,22 @@ def run(
         with _named(progress, REPORT):
             made = write_report(root, output)
         show(console, made, as_json=call.as_json)
+
+
+def sample_tables() -> Tables:
+    """Return the tables of the sample; written on first use."""
+    tables, folders = Tables(None, SAMPLE_FOLDER), PARTITIONS.names
+    for events in sorted(_SAMPLE_EVENTS.glob("*.parquet")):
+        if not tables.exists("events", events.stem):
+            columns = [*table_schema(events.stem).names, *folders]
+            ds.write_dataset(
+                ds.dataset(events).scanner(columns),
+                Path(SAMPLE_FOLDER, "events", events.stem),
+                format="parquet",
+                partitioning=folders,
+                partitioning_flavor="hive",
+            )
+    return tables
 
 
 def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:

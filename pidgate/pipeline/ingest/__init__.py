@@ -4,7 +4,7 @@ reading              record bytes -> an event, or a reason for rejection        
 seqs, clocks         observed sequence numbers, clocks of gateways              (pure)
 columns              the tables besides events, and the results of tasks
 topic, landed        the sources: their state, tasks and readers
-records, staged      a task: reads its offsets, checks them, writes files
+staged               a task: reads its offsets, checks them, writes files
 commits              written files become visible by one commit
 batches              one batch: distributed, deduplicated, corrected, committed; gaps/ and losses/
 compaction           merges small files

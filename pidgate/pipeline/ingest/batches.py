@@ -23,9 +23,8 @@ from pidgate.pipeline.ingest import clocks, seqs
 from pidgate.pipeline.ingest.columns import ARRIVALS, CLOCKS, GAPS, INTERVALS, Cause, Record
 from pidgate.pipeline.ingest.commits import WORK, CommitLog
 from pidgate.pipeline.ingest.reading import LAST_MS
-from pidgate.pipeline.ingest.records import Span, spans
 from pidgate.pipeline.ingest.staged import DAY_MS, Staging
-from pidgate.pipeline.ingest.topic import Offsets
+from pidgate.pipeline.ingest.topic import Offsets, Span, spans
 from pidgate.pipeline.schemas import folder_of
 from pidgate.pipeline.tables import Tables
 from pidgate.pipeline.tasks import in_tasks, unsealed

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import duckdb
+from jinja2 import UndefinedError
+from pyarrow import ArrowInvalid
 
 from pidgate.pipeline.days import EVER, Days
-from pidgate.pipeline.errors import HistoryEmpty
+from pidgate.pipeline.errors import HistoryEmpty, TableUnreadable
 from pidgate.pipeline.in_force import newest_event
 from pidgate.pipeline.ingest.clocks import Doubts, doubts
 from pidgate.pipeline.report import over_time
-from pidgate.pipeline.report.rows import HOUR_MS, Found, Row, UserRow
-from pidgate.pipeline.report.source import Source
+from pidgate.pipeline.report.rows import HOUR_MS, JOB_OF, Found, Row, UserRow
 from pidgate.pipeline.tables import Rows, Tables
 
 USERS_IN_TABLE = 5_000
@@ -28,8 +32,7 @@ def found(tables: Tables, *, pages: int, made_ms: int, days: Days = EVER) -> Fou
 
     Raises HistoryEmpty without any results.
     """
-    source = Source(tables)
-    has = source.names()
+    has = frozenset(name for name in JOB_OF if tables.exists("results", name))
     if not has:
         raise HistoryEmpty(
             f"no results under {tables.path('results')}. Run `pidgate pipeline rates`, `offenders` and `recommend` "
@@ -37,29 +40,29 @@ def found(tables: Tables, *, pages: int, made_ms: int, days: Days = EVER) -> Fou
         )
     # Rates are per window of the newest quotas in force.
     window_ms = (newest_event(tables, "config") or {}).get("window_ms") or HOUR_MS
-    names, left_out = _worst_users(source, max(pages, USERS_IN_TABLE))
-    totals, lost = _totals(source, days), _lost(tables)
+    names, left_out = _worst_users(tables, max(pages, USERS_IN_TABLE))
+    totals, lost = _totals(tables, days), _lost(tables)
     return Found(
         tables=tables.root,
         made_ms=made_ms,
         window_ms=window_ms,
         days=str(days).strip(),
-        users=_users(source, names, pages),
+        users=_users(tables, names, pages),
         pages=min(pages, len(names)),
         users_left_out=left_out,
         has=has,
         totals=totals,
-        times=over_time.times(source, totals, names[:pages], window_ms, days),
-        held=over_time.held(source, days),
+        times=over_time.times(tables, totals, names[:pages], window_ms, days),
+        held=over_time.held(tables, days),
         lost=lost,
         clocks=_clocks(tables),
         dead_letters=None if lost is None else _dead_letters(tables),
-        advice=_advice(source),
-        accuracy=source.rows("detector_accuracy", "from found where users > 0 or found > 0 limit 100"),
-        confusion=source.rows("detector_confusion", "from found limit 1_000"),
-        blocks=over_time.blocks(source),
-        kip=source.rows("failover_kip", "from found limit 1_000"),
-        kafka=over_time.heaps(source),
+        advice=_advice(tables),
+        accuracy=tables.known("detector_accuracy", "from found where users > 0 or found > 0 limit 100"),
+        confusion=tables.known("detector_confusion", "from found limit 1_000"),
+        blocks=over_time.blocks(tables),
+        kip=tables.known("failover_kip", "from found limit 1_000"),
+        kafka=over_time.heaps(tables),
     )
 
 
@@ -70,20 +73,20 @@ _RANKED = {
 }
 
 
-def _worst_users(source: Source, at_most: int) -> tuple[list[str], int]:
+def _worst_users(tables: Tables, at_most: int) -> tuple[list[str], int]:
     """Return users by ids of harmful patterns, then by new ids; and the number of further users."""
     burnt: Counter[str] = Counter()
     new_ids: dict[str, int] = {}
     for name, columns in _RANKED.items():
         of_users = f'select "user", {columns} from found where "user" is not null group by all'
-        for row in source.rows(name, of_users) or ():
+        for row in tables.known(name, of_users) or ():
             burnt[row["user"]] += row["burnt"]
             new_ids[row["user"]] = max(row["new_ids"], new_ids.get(row["user"], 0))
     worst = sorted(new_ids, key=lambda user: (-burnt[user], -new_ids[user], user))
     return worst[:at_most], max(0, len(worst) - at_most)
 
 
-def _users(source: Source, names: Sequence[str], pages: int) -> list[UserRow]:
+def _users(tables: Tables, names: Sequence[str], pages: int) -> list[UserRow]:
     """Return the rows of these users, of which the first `pages` have a page."""
     if not names:
         return []
@@ -97,7 +100,7 @@ def _users(source: Source, names: Sequence[str], pages: int) -> list[UserRow]:
             f'from found where "user" in (select unnest($users::varchar[])) qualify {place} <= {each} {order}'
         )
         grouped: dict[str, list[Row]] = defaultdict(list)
-        for row in source.rows(name, mine, users=list(users)) or ():
+        for row in tables.known(name, mine, users=list(users)) or ():
             grouped[row["user"]].append(row)
         return grouped
 
@@ -105,7 +108,7 @@ def _users(source: Source, names: Sequence[str], pages: int) -> list[UserRow]:
     rates, patterns = by_user("rates_users", 1), by_user("offenders", _PATTERNS_PER_USER)
     candidates = by_user("recommend_candidates", _CANDIDATES_PER_USER, with_page, "order by candidate_rate")
     # Both tables or none: a page shows them together.
-    advice = by_user("recommendations", 1) if source.rows("recommend_totals") is not None else {}
+    advice = by_user("recommendations", 1) if tables.known("recommend_totals") is not None else {}
     clients = by_user("rates_clients", CLIENTS_PER_USER, with_page, "order by new_ids desc, client_id")
     return [
         UserRow(
@@ -123,7 +126,7 @@ def _users(source: Source, names: Sequence[str], pages: int) -> list[UserRow]:
 # Sums over whole tables: a few rows each, for any number of users.
 
 
-def _totals(source: Source, days: Days) -> Row | None:
+def _totals(tables: Tables, days: Days) -> Row | None:
     """Return the sums over all users; of some days only those that are known by day."""
 
     def sums(names: str) -> str:
@@ -141,7 +144,7 @@ def _totals(source: Source, days: Days) -> Row | None:
     of_all = (
         f'select count(distinct "user") as users, {what}, {sums("new_ids refusals")} from found where {where}'
     )
-    rows = source.rows(name, of_all)
+    rows = tables.known(name, of_all)
     return rows[0] if rows and rows[0]["users"] else None
 
 
@@ -160,14 +163,14 @@ def _clocks(tables: Tables) -> Doubts:
     return doubts(tables.files.dataset("clocks")) if tables.exists("clocks") else Doubts()
 
 
-def _advice(source: Source) -> Row | None:
-    totals, lower_bounds = source.rows("recommend_totals"), "lower_bound and action <> 'none'"
-    counted = source.rows("recommendations", f"select count(*) as n from found where {lower_bounds}")
+def _advice(tables: Tables) -> Row | None:
+    totals, lower_bounds = tables.known("recommend_totals"), "lower_bound and action <> 'none'"
+    counted = tables.known("recommendations", f"select count(*) as n from found where {lower_bounds}")
     if not totals or counted is None:
         return None
-    diff, left_out = _diff(source.tables)
+    diff, left_out = _diff(tables)
     return {
-        "by_action": _counts(source.tables, "results/recommendations", "action"),
+        "by_action": _counts(tables, "results/recommendations", "action"),
         "totals": totals[0],
         "lower_bounds": counted[0]["n"],
         "diff": diff,
@@ -192,3 +195,24 @@ def _counts(tables: Tables, folder: str, column: str, amount: str = "count(*)") 
     if others := rows[_REASONS:]:
         counts["other"] = sum(row["amount"] for row in others)
     return counts
+
+
+@contextmanager
+def whole(tables: Tables) -> Iterator[None]:
+    """Read and show tables in this block.
+
+    Raises TableUnreadable if one is incomplete, of another version, or was replaced during the block.
+    """
+    folder = tables.path("results")
+    try:
+        yield
+    except (UndefinedError, KeyError, duckdb.BinderException) as error:
+        raise TableUnreadable(
+            f"a table under {folder} was written by another version: run the jobs with this --tables again "
+            f"({str(error).splitlines()[0]})."
+        ) from error
+    except (OSError, ArrowInvalid, duckdb.Error) as error:
+        raise TableUnreadable(
+            f"a table under {folder} is incomplete, or was replaced while it was read. If a job is running "
+            "there, wait for it; otherwise rerun the interrupted job. Then rerun the report."
+        ) from error

@@ -11,6 +11,16 @@ from pidgate.pipeline.ingest.clocks import Doubts
 
 Row = Mapping[str, Any]
 """A row of a result table, or sums of a table."""
+_RESULTS = {
+    "rates": ("rates_users", "rates_clients", "rates_by_time", "held_by_hour"),
+    "offenders": ("offenders", "detector_accuracy", "detector_confusion"),
+    "recommend": ("recommendations", "recommend_candidates", "recommend_totals"),
+    "ids": ("ids_blocks", "ids_by_hour", "ids_epochs"),
+    "failover": ("failover_kip", "failover_kafka", "failover_summary"),
+}
+JOB_OF = {name: job for job, names in _RESULTS.items() for name in names}
+"""Result tables of the report -> the job that writes each."""
+
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 _MOST_STEPS = 1_500
 _BY_MINUTE_UP_TO_MS = 6 * HOUR_MS
