@@ -91,10 +91,14 @@ def run(
     if kafka is not None and call.engine is Engine.LOCAL:
         raise BadOption("--kafka: the topic is read by Spark alone. Leave out --engine local, or --kafka.")
     days, settings = call.days, settings_of(kafka_config)
-    least_ms = duration_ms(least_history, "--least-history")
-    asked = Asked(least_history_ms=least_ms, after_mending=after_mending)
-    of_heap = heap_of(heap)
-    every = jobs(days, asked, only=only, heap_bytes=of_heap, enforce=enforce, servers=bootstrap_servers)
+    asked = Asked(
+        least_history_ms=duration_ms(least_history, "--least-history"),
+        after_mending=after_mending,
+        heap_bytes=heap_of(heap),
+        enforce=enforce,
+        servers=bootstrap_servers,
+    )
+    every = jobs(days, asked, only)
     todo = chosen(every, only)
     with_report = not only or REPORT in only
     root, console = call.tables, call.console
@@ -145,15 +149,7 @@ def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
     return [job for job in every if job.name in only]
 
 
-def jobs(
-    days: Days = EVER,
-    asked: Asked = DEFAULTS,
-    *,
-    only: Sequence[str] | None = None,
-    heap_bytes: int | None = None,
-    enforce: bool = False,
-    servers: str = "",
-) -> Sequence[Job]:
+def jobs(days: Days = EVER, asked: Asked = DEFAULTS, only: Sequence[str] | None = None) -> Sequence[Job]:
     """Return all jobs that write results, in dependency order. All but `recommend` share one pass over the events."""
     sharing = [job for job in (RATES, OFFENDERS, IDS, FAILOVER) if not only or job in only]
     computed: list[tuple[Pass, Results]] = []
@@ -165,8 +161,8 @@ def jobs(
         return computed[0]
 
     def recommend(run: Run, say: Say) -> None:
-        totals = write_recommendations(run, say, days=days, asked=asked, heap_bytes=heap_bytes)
-        write_files(run, say, totals, enforce=enforce, servers=servers)
+        totals = write_recommendations(run, say, days, asked)
+        write_files(run, say, totals, asked)
 
     def ids(run: Run, say: Say) -> None:
         try:
@@ -182,7 +178,7 @@ def jobs(
         Job(OFFENDERS, lambda run, say: write_offenders(run, shared(run)[1])),
         Job(RECOMMEND, recommend),
         Job(IDS, ids),
-        Job(FAILOVER, lambda run, say: write_failover(run, say, shared(run)[1], heap_bytes)),
+        Job(FAILOVER, lambda run, say: write_failover(run, say, shared(run)[1], asked.heap_bytes)),
     )
 
 

@@ -54,6 +54,13 @@ class Asked:
     least_ids: int = 20
     after_mending: bool = False
     """Write the rate after mending where there is a rogue, instead of the cap."""
+    heap_bytes: int | None = None
+    tried: tuple[float, ...] = ()
+    """More rates to try for all users."""
+    enforce: bool = False
+    """Write `mode: enforce` beside new rates."""
+    servers: str = ""
+    """Bootstrap servers for the file, as typed, comma-separated."""
 
     @property
     def least_days(self) -> int:

@@ -72,9 +72,6 @@ class Question:
     config: InForce | None
     shares: Shares
     expiry_ms: int
-    heap_bytes: int | None = None
-    tried: tuple[float, ...] = ()
-    """More rates to try for all users."""
     healthy_by: str
     """Where the health of ids comes from."""
     harmful: pa.Table
@@ -97,7 +94,7 @@ class Question:
         if first_ms is None:
             return None
         end_ms = max(row["last_ms"] for row in rows if row["last_ms"] is not None) + 1
-        days = len({row["day"] for row in rows})
+        days, heap_bytes = len({row["day"] for row in rows}), self.asked.heap_bytes
         return {
             "begin_ms": first_ms,
             "split_ms": end_ms - min(JUDGED_MOST_MS, int((end_ms - first_ms) * JUDGED_SHARE)),
@@ -109,8 +106,8 @@ class Question:
             "least_history_ms": self.asked.least_history_ms,
             "least_days": self.asked.least_days,
             "least_ids": self.asked.least_ids,
-            "heap_bytes": self.heap_bytes,
-            "states_that_fit": None if self.heap_bytes is None else Heap(self.heap_bytes).states_that_fit,
+            "heap_bytes": heap_bytes,
+            "states_that_fit": None if heap_bytes is None else Heap(heap_bytes).states_that_fit,
             "broker_share": self.broker_share,
         }
 
@@ -135,7 +132,7 @@ def by_user(question: Question, tables: ArrowTables) -> dict[str, pa.Table]:
             totals["split_ms"],
             totals["end_ms"],
             headroom=question.asked.headroom,
-            given=question.tried,
+            given=question.asked.tried,
         )
         for measures in measured(tables["history"], course, lambda user: quota_of(user)["current_rate"]):
             user = measures["user"]
