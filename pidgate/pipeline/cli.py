@@ -15,7 +15,7 @@ from pidgate.pipeline.commands.ingest import ingest
 from pidgate.pipeline.commands.recommend import recommend
 from pidgate.pipeline.commands.report import report
 from pidgate.pipeline.commands.run import run
-from pidgate.pipeline.errors import OutOfSpace, PipelineError
+from pidgate.pipeline.errors import PipelineError
 
 USAGE_ERROR = 2
 
@@ -49,12 +49,12 @@ def in_sentences(command: typer.Typer, name: str) -> None:
         sys.exit(USAGE_ERROR)
 
 
-def _out_of_space(error: BaseException) -> OutOfSpace | None:
+def _out_of_space(error: BaseException) -> PipelineError | None:
     """Return the error for a full disk, which Spark wraps in a chain of causes; otherwise None."""
     full = isinstance(error, OSError) and error.errno == errno.ENOSPC
     if not full and "No space left on device" not in str(error):
         return None
-    return OutOfSpace(
+    return PipelineError(
         "the disk is full: free space in --tables and in the temporary folder (TMPDIR), then run the job again. "
         "Finished results stay; partial ones are never used."
     )

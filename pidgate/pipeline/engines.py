@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import accumulate, groupby
 from typing import Final
 
@@ -91,11 +92,11 @@ class OfSpark:
         parts = min(partitions, buckets)
         self._folder = run.whole.kept("-".join(todo.jobs))
         of_ids = self._dealt_out(days, todo.by_id, place_by_id, buckets)
-        partial = of_ids.repartitionById(buckets, "part").mapInArrow(_of_bucket(todo, parts), SEALED)
+        parted = of_ids.repartitionById(buckets, "part").mapInArrow(partial(_of_bucket, todo, parts), SEALED)
         if todo.by_user:
-            partial = partial.unionByName(self._dealt_out(days, todo.by_user, place_by_user, parts))
-        write = _write_part(todo, run.tables.files.full(""), self._folder)
-        partial.repartitionById(parts, "part").mapInArrow(write, SEALED).toArrow()
+            parted = parted.unionByName(self._dealt_out(days, todo.by_user, place_by_user, parts))
+        write = partial(_write_part, todo, run.tables.files.full(""), self._folder)
+        parted.repartitionById(parts, "part").mapInArrow(write, SEALED).toArrow()
 
     def _dealt_out(self, days: Days, reads: Reads, placed: Placed, number: int) -> DataFrame:
         """Return the events in envelopes for each place."""
@@ -131,26 +132,20 @@ def _with_dictionaries(table: pa.Table) -> pa.Table:
     return pa.table(columns, table.column_names)
 
 
-def _of_bucket(todo: Pass, parts: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        spare_collector()
-        for part, name, rows in dealt_to_parts(todo.of_bucket(unsealed(batches)), parts):
-            yield envelope(name, rows, part)
-
-    return run
+def _of_bucket(todo: Pass, parts: int, batches: Batches) -> Iterator[pa.RecordBatch]:
+    spare_collector()
+    for part, name, rows in dealt_to_parts(todo.of_bucket(unsealed(batches)), parts):
+        yield envelope(name, rows, part)
 
 
-def _write_part(todo: Pass, root: str, folder: str) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        spare_collector()
-        task = TaskContext.get()
-        assert task is not None
-        # A task that is tried again writes the same files.
-        for name, rows in todo.of_part(unsealed(batches)).items():
-            Files(root).write_table(f"{folder}/{name}/part-{task.partitionId():05}.parquet", rows)
-        yield from ()
-
-    return run
+def _write_part(todo: Pass, root: str, folder: str, batches: Batches) -> Iterator[pa.RecordBatch]:
+    spare_collector()
+    task = TaskContext.get()
+    assert task is not None
+    # A task that is tried again writes the same files.
+    for name, rows in todo.of_part(unsealed(batches)).items():
+        Files(root).write_table(f"{folder}/{name}/part-{task.partitionId():05}.parquet", rows)
+    yield from ()
 
 
 # This process alone
@@ -163,13 +158,13 @@ class OfProcess:
         parts = os.cpu_count() or 2
         buckets = buckets or _buckets_of(run.tables, parts)
         of_ids = _dealt_here(run.tables, shares_of(run.tables, todo.by_id, days), place_by_id, buckets)
-        partial = _dealt_here(run.tables, shares_of(run.tables, todo.by_user, days), place_by_user, parts)
+        parted = _dealt_here(run.tables, shares_of(run.tables, todo.by_user, days), place_by_user, parts)
         with ThreadPoolExecutor(parts) as pool:
             for found in pool.map(lambda one: todo.of_bucket(joined(one)), of_ids):
                 for part, name, rows in dealt_to_parts(found, parts):
-                    partial[part][name].append(rows)
+                    parted[part][name].append(rows)
             of_ids.clear()
-            self._parts: list[ArrowTables] = list(pool.map(lambda one: todo.of_part(joined(one)), partial))
+            self._parts: list[ArrowTables] = list(pool.map(lambda one: todo.of_part(joined(one)), parted))
 
     def write(self, run: Run, name: str) -> None:
         run.write(name, pa.concat_tables([part[name] for part in self._parts]))

@@ -41,7 +41,13 @@ def found(tables: Tables, *, pages: int, made_ms: int, days: Days = EVER) -> Fou
     # Rates are per window of the newest quotas in force.
     window_ms = (newest_event(tables, "config") or {}).get("window_ms") or HOUR_MS
     names, left_out = _worst_users(tables, max(pages, USERS_IN_TABLE))
-    totals, lost = _totals(tables, days), _lost(tables)
+    totals = _totals(tables, days)
+    lost: Mapping[str, int] | None = None
+    dead_letters: Mapping[str, int] | None = None
+    if tables.exists("gaps"):
+        # Events were ingested from a topic.
+        lost = _counts(tables, "gaps", "gateway_id", "sum(missing)")
+        dead_letters = _counts(tables, "dead_letters", "reason") if tables.exists("dead_letters") else {}
     return Found(
         tables=tables.root,
         made_ms=made_ms,
@@ -55,8 +61,8 @@ def found(tables: Tables, *, pages: int, made_ms: int, days: Days = EVER) -> Fou
         times=over_time.times(tables, totals, names[:pages], window_ms, days),
         held=over_time.held(tables, days),
         lost=lost,
-        clocks=_clocks(tables),
-        dead_letters=None if lost is None else _dead_letters(tables),
+        clocks=doubts(tables.files.dataset("clocks")) if tables.exists("clocks") else Doubts(),
+        dead_letters=dead_letters,
         advice=_advice(tables),
         accuracy=tables.known("detector_accuracy", "from found where users > 0 or found > 0 limit 100"),
         confusion=tables.known("detector_confusion", "from found limit 1_000"),
@@ -146,21 +152,6 @@ def _totals(tables: Tables, days: Days) -> Row | None:
     )
     rows = tables.known(name, of_all)
     return rows[0] if rows and rows[0]["users"] else None
-
-
-def _lost(tables: Tables) -> dict[str, int] | None:
-    """Return missing events by gateway; None if events were not ingested from a topic."""
-    return _counts(tables, "gaps", "gateway_id", "sum(missing)") if tables.exists("gaps") else None
-
-
-def _dead_letters(tables: Tables) -> dict[str, int]:
-    """Return rejected events by reason."""
-    return _counts(tables, "dead_letters", "reason") if tables.exists("dead_letters") else {}
-
-
-def _clocks(tables: Tables) -> Doubts:
-    """Return the doubts about gateways' clocks; none if events were not ingested from a topic."""
-    return doubts(tables.files.dataset("clocks")) if tables.exists("clocks") else Doubts()
 
 
 def _advice(tables: Tables) -> Row | None:
