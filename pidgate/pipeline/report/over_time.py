@@ -14,6 +14,10 @@ GREATEST = 6
 """Users with their own line in charts of all users; more colours are hard to tell apart."""
 _BUMPS = 10
 _STUDIES = 40
+_NO_QUOTA_FIRST = (
+    "coalesce(nullif(list_position(['none', 'in force', 'recommended'], quota), 0), 4), quota, "
+    "scenario <> 'as it was', scenario"
+)
 
 
 def times(
@@ -105,39 +109,28 @@ def blocks(tables: Tables) -> Row | None:
 
 
 def heaps(tables: Tables) -> list[Heaps] | None:
-    found = tables.known("failover_summary", f"from found limit {_STUDIES}")
+    studies = tables.known("failover_summary", f"from found order by {_NO_QUOTA_FIRST} limit {_STUDIES}")
     ends = tables.known(
         "failover_kafka", "select min(hour_ms) as first_ms, max(hour_ms) as last_ms from found"
     )
-    if ends is None or found is None:
+    if ends is None or studies is None:
         return None
     if ends[0]["first_ms"] is None:
         return []
     span = span_between(**ends[0], finest_ms=HOUR_MS)
     of_study: dict[tuple[str, str], list[Row]] = defaultdict(list)
     most = f"{_step(span, 'hour_ms')}, max(heap_bytes) as n, min(hour_ms) filter (dead) as died_ms"
-    by_step = f"select quota, scenario, broker::varchar as name, {most} from found group by all"
+    by_step = f"select quota, scenario, broker, broker::varchar as name, {most} from found group by all order by step"
     for row in tables.known("failover_kafka", by_step) or ():
         of_study[row["quota"], row["scenario"]].append(row)
-    return [
-        _heaps_of(study, span, of_study[study["quota"], study["scenario"]])
-        for study in sorted(found, key=_no_quota_first)
-    ]
-
-
-def _no_quota_first(study: Row) -> tuple[int, str, bool, str]:
-    quota, scenario, known = study["quota"], study["scenario"], ("none", "in force", "recommended")
-    place = known.index(quota) if quota in known else len(known)
-    return (place, quota, scenario != "as it was", scenario)
-
-
-def _heaps_of(study: Row, span: Span, rows: Sequence[Row]) -> Heaps:
-    died: dict[int, int] = {}
-    for row in rows:
-        broker = int(row["name"])
-        if row["died_ms"] is not None and broker in study["brokers_dead"]:
-            died[broker] = min(row["died_ms"], died.get(broker, row["died_ms"]))
-    return Heaps(study, span, _by_broker(_dense(span, rows)), died)
+    found = []
+    for study in studies:
+        died: dict[int, int] = {}
+        for step in (rows := of_study[study["quota"], study["scenario"]]):
+            if step["died_ms"] is not None and step["broker"] in study["brokers_dead"]:
+                died.setdefault(step["broker"], step["died_ms"])
+        found.append(Heaps(study, span, _by_broker(_dense(span, rows)), died))
+    return found
 
 
 # Steps
