@@ -238,7 +238,7 @@ ROGUES = frozenset(("loader", "bridge", "crawler", *(f"worker-{number}" for numb
 
 
 def measured_rows(cases: Cases, user: str) -> pa.Table:
-    """Return the user's rows of measured.INPUT, as histories.py makes them of its events."""
+    """Return the user's rows of measured.INPUT, as recommend/by_id.sql makes them of its events."""
     lives: dict[int, dict[str, Any]] = {}
     for row in (one for one in cases.of["decision"] if one["user"] == user):
         life = lives.setdefault(

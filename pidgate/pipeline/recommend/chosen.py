@@ -94,7 +94,7 @@ class Need:
 
 
 Row = dict[str, Any]
-"""A user's measures (measured.py), story (histories.py) and quota in force."""
+"""A user's measures (measured.py), story (by_user.sql) and quota in force."""
 
 
 def choose(user: Row, asked: Asked) -> tuple[Action, float | None, Lack | None]:

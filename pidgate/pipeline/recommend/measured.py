@@ -57,7 +57,9 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """Yield each user's columns of MEASURES from its rows of INPUT, with `user`, and `tried`: the cost of each rate."""
     times = {"begin_ms": course.begin_ms, "split_ms": course.split_ms, "end_ms": course.end_ms}
-    with Kernel({"history": history}, times | {"window_ms": course.settings.window_ms}) as kernel:
+    with Kernel(
+        {"history": history.select(INPUT.names)}, times | {"window_ms": course.settings.window_ms}
+    ) as kernel:
         kernel.run("recommend/measures")
         every, measures = kernel.table("came"), kernel.table("measures").to_pylist()
     names, numbers = numbered(every["user"])

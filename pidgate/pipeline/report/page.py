@@ -12,7 +12,8 @@ from markupsafe import Markup
 
 from pidgate.findings.patterns import pattern_words
 from pidgate.pipeline.recommend.sentences import NAMES, overall
-from pidgate.pipeline.report import charts, findings, words
+from pidgate.pipeline.report import charts, words
+from pidgate.pipeline.report.findings import advice_sentence, facts, findings, goes_on, name_of, summary
 from pidgate.pipeline.report.rows import Found
 from pidgate.units import counted
 
@@ -50,10 +51,10 @@ _TEMPLATES = environment(_HERE / "templates")
 _TEMPLATES.globals |= {"charts": charts, "pattern_words": pattern_words, "rate_names": NAMES}
 _TEMPLATES.filters |= {
     **{
-        name: value for module in (words, findings) for name, value in vars(module).items() if callable(value)
+        one.__name__: one
+        for one in (advice_sentence, counted, facts, findings, goes_on, name_of, overall, summary)
     },
-    "counted": counted,
-    "overall": overall,
+    **{name: value for name, value in vars(words).items() if callable(value)},
 }
 
 
