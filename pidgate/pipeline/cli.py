@@ -9,15 +9,13 @@ from collections.abc import Callable
 import typer
 
 from pidgate.help_text import PLAIN, CommandGroup
+from pidgate.pipeline.commands.analyses import ids, offenders, rates
 from pidgate.pipeline.commands.failover import failover
-from pidgate.pipeline.commands.ids import ids
 from pidgate.pipeline.commands.ingest import ingest
-from pidgate.pipeline.commands.offenders import offenders
-from pidgate.pipeline.commands.rates import rates
 from pidgate.pipeline.commands.recommend import recommend
 from pidgate.pipeline.commands.report import report
 from pidgate.pipeline.commands.run import run
-from pidgate.pipeline.errors import OutOfSpace, PipelineError
+from pidgate.pipeline.errors import PipelineError
 
 USAGE_ERROR = 2
 
@@ -30,16 +28,7 @@ app = typer.Typer(
     **PLAIN,
 )
 
-JOBS: tuple[Callable[..., None], ...] = (
-    ingest,
-    rates,
-    offenders,
-    recommend,
-    failover,
-    ids,
-    report,
-    run,
-)
+JOBS: tuple[Callable[..., None], ...] = (ingest, rates, offenders, recommend, failover, ids, report, run)
 for job in JOBS:
     app.command()(job)
 
@@ -60,12 +49,12 @@ def in_sentences(command: typer.Typer, name: str) -> None:
         sys.exit(USAGE_ERROR)
 
 
-def _out_of_space(error: BaseException) -> OutOfSpace | None:
+def _out_of_space(error: BaseException) -> PipelineError | None:
     """Return the error for a full disk, which Spark wraps in a chain of causes; otherwise None."""
     full = isinstance(error, OSError) and error.errno == errno.ENOSPC
     if not full and "No space left on device" not in str(error):
         return None
-    return OutOfSpace(
+    return PipelineError(
         "the disk is full: free space in --tables and in the temporary folder (TMPDIR), then run the job again. "
         "Finished results stay; partial ones are never used."
     )

@@ -1,35 +1,34 @@
 """The engines of a pass: Spark, which is the default everywhere, and this process alone for a first look.
 
 Both deal rows into buckets and parts by the same functions and run the same kernels (passes.py), so their results are
-equal. Spark's tasks read events and write results by pyarrow, as those of ingest do. Between the kernels Spark moves
-envelopes: rows with a table's name and some of its rows as an Arrow stream. This spares the conversion to and from
-Spark's rows.
+equal. Spark's tasks read events and write results by pyarrow, as those of ingest do.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from functools import partial
+from itertools import accumulate, groupby
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql import DataFrame
 
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.dealing import Placed, dealt, dealt_to_parts, place_by_id, place_by_user
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.kernels import ArrowTables
 from pidgate.pipeline.passes import Pass, Read, Reads
 from pidgate.pipeline.runs import Run
+from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.tasks import SEALED, Batches, envelope, in_tasks, joined, spare_collector, unsealed
 
 BYTES_OF_BUCKET: Final = 24_000_000
 """Of Parquet: about a million events, for which a kernel needs some 300 MB."""
@@ -37,12 +36,6 @@ BYTES_OF_TASK: Final = 12_000_000
 """Of Parquet that one task deals out."""
 FEWEST_BUCKETS: Final = 32
 """On a cluster, where Spark's 200 partitions of a shuffle would be too many for a small history."""
-ROWS_AT_ONCE: Final = 400_000
-"""Rows that are dealt out together."""
-_ENVELOPE: Final = pa.schema([("part", pa.int32()), ("name", pa.string()), ("payload", pa.binary())])
-_SEALED: Final = from_arrow_schema(_ENVELOPE)
-
-Batches = Iterable[pa.RecordBatch]
 Done = Callable[[pa.Table], pa.Table]
 
 
@@ -64,41 +57,21 @@ class Share:
 
     def dealt(self, files: Files, placed: Placed, number: int) -> Iterator[tuple[int, str, pa.Table]]:
         """Yield (place, name, rows)."""
-        events = files.dataset_of(self.paths, self.read.schema(self.name))
-        for table in _gathered(events.scanner(self.read.names, filter=self.read.where).to_batches()):
-            for place, rows in dealt(table, placed(table, number), number):
-                yield place, self.name, rows
+        events = files.dataset_of(self.paths, table_schema(self.name))
+        table = events.to_table(self.read.names, filter=self.read.where)
+        for place, rows in dealt(table, placed(table, number), number):
+            yield place, self.name, rows
 
 
 def shares_of(tables: Tables, reads: Reads, days: Days) -> list[Share]:
     """Return all events to read, in shares of about BYTES_OF_TASK. Folders of other days are not opened."""
     found = []
     for name, read in reads.items():
-        paths: list[str] = []
-        size = 0
-        for path, size_bytes in tables.event_sizes(name, days).items():
-            if paths and size + size_bytes > BYTES_OF_TASK:
-                found.append(Share(name, read, paths))
-                paths, size = [], 0
-            paths.append(path)
-            size += size_bytes
-        if paths:
-            found.append(Share(name, read, paths))
+        sizes = tables.event_sizes(name, days)
+        before = accumulate(sizes.values(), initial=0)
+        shares = groupby(zip(sizes, before, strict=False), key=lambda one: one[1] // BYTES_OF_TASK)
+        found += [Share(name, read, [path for path, _ in share]) for _, share in shares]
     return found
-
-
-def _gathered(batches: Batches) -> Iterator[pa.Table]:
-    """Yield tables of about ROWS_AT_ONCE rows."""
-    gathered: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        gathered.append(batch)
-        rows += batch.num_rows
-        if rows >= ROWS_AT_ONCE:
-            yield pa.Table.from_batches(gathered)
-            gathered, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(gathered)
 
 
 def _buckets_of(tables: Tables, fewest: int) -> int:
@@ -119,11 +92,11 @@ class OfSpark:
         parts = min(partitions, buckets)
         self._folder = run.whole.kept("-".join(todo.jobs))
         of_ids = self._dealt_out(days, todo.by_id, place_by_id, buckets)
-        partial = of_ids.repartitionById(buckets, "part").mapInArrow(_of_bucket(todo, parts), _SEALED)
+        parted = of_ids.repartitionById(buckets, "part").mapInArrow(partial(_of_bucket, todo, parts), SEALED)
         if todo.by_user:
-            partial = partial.unionByName(self._dealt_out(days, todo.by_user, place_by_user, parts))
-        write = _write_part(todo, run.tables.files.full(""), self._folder)
-        partial.repartitionById(parts, "part").mapInArrow(write, _SEALED).toArrow()
+            parted = parted.unionByName(self._dealt_out(days, todo.by_user, place_by_user, parts))
+        write = partial(_write_part, todo, run.tables.files.full(""), self._folder)
+        parted.repartitionById(parts, "part").mapInArrow(write, SEALED).toArrow()
 
     def _dealt_out(self, days: Days, reads: Reads, placed: Placed, number: int) -> DataFrame:
         """Return the events in envelopes for each place."""
@@ -132,9 +105,9 @@ class OfSpark:
         def deal(share: Share) -> Iterator[pa.RecordBatch]:
             for part, name, rows in share.dealt(Files(root), placed, number):
                 # Only now: each piece would carry the dictionaries of the whole.
-                yield _envelope(part, name, _with_dictionaries(rows))
+                yield envelope(name, _with_dictionaries(rows), part)
 
-        return _in_tasks(self._tables.spark, shares_of(self._tables, reads, days), deal)
+        return in_tasks(self._tables.spark, shares_of(self._tables, reads, days), deal)
 
     def write(self, run: Run, name: str) -> None:
         """Make one result a part of a job's run."""
@@ -145,30 +118,10 @@ class OfSpark:
         root, schema = self._tables.files.full(""), self._todo.results[name]
 
         def done(path: str) -> Iterator[pa.RecordBatch]:
-            yield _envelope(0, name, do(arrow_tables.read(Files(root), [path], schema)))
+            yield envelope(name, do(Files(root).read_table([path], schema)))
 
         paths = list(self._tables.files.data_files(f"{self._folder}/{name}"))
-        return _unsealed(_in_tasks(self._tables.spark, paths, done).toArrow().to_batches())[name]
-
-
-def _in_tasks(
-    spark: SparkSession, of_tasks: Sequence[Any], do: Callable[[Any], Iterator[pa.RecordBatch]]
-) -> DataFrame:
-    """Return the envelopes that a function yields for each of these, in a task for each."""
-
-    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        _spare_collector()
-        for batch in batches:
-            for number in batch["id"].to_pylist():
-                yield from do(of_tasks[number])
-
-    return spark.range(0, len(of_tasks), 1, max(1, len(of_tasks))).mapInArrow(run, _SEALED)
-
-
-def _spare_collector() -> None:
-    """Keep imported modules from the garbage collector, which Spark's workers run in full after each task."""
-    if not gc.get_freeze_count():
-        gc.freeze()
+        return unsealed(in_tasks(self._tables.spark, paths, done).toArrow().to_batches())[name]
 
 
 def _with_dictionaries(table: pa.Table) -> pa.Table:
@@ -179,49 +132,20 @@ def _with_dictionaries(table: pa.Table) -> pa.Table:
     return pa.table(columns, table.column_names)
 
 
-def _of_bucket(todo: Pass, parts: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        _spare_collector()
-        for part, name, rows in dealt_to_parts(todo.of_bucket(_unsealed(batches)), parts):
-            yield _envelope(part, name, rows)
-
-    return run
+def _of_bucket(todo: Pass, parts: int, batches: Batches) -> Iterator[pa.RecordBatch]:
+    spare_collector()
+    for part, name, rows in dealt_to_parts(todo.of_bucket(unsealed(batches)), parts):
+        yield envelope(name, rows, part)
 
 
-def _write_part(todo: Pass, root: str, folder: str) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        _spare_collector()
-        task = TaskContext.get()
-        assert task is not None
-        # A task that is tried again writes the same files.
-        for name, rows in todo.of_part(_unsealed(batches)).items():
-            arrow_tables.write(Files(root), f"{folder}/{name}/part-{task.partitionId():05}.parquet", rows)
-        yield from ()
-
-    return run
-
-
-def _envelope(part: int, name: str, table: pa.Table) -> pa.RecordBatch:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(table)
-    return pa.record_batch([[part], [name], [sink.getvalue().to_pybytes()]], schema=_ENVELOPE)
-
-
-def _unsealed(batches: Batches) -> dict[str, pa.Table]:
-    """Return the tables in the envelopes, by name."""
-    found: dict[str, list[pa.Table]] = defaultdict(list)
-    for batch in batches:
-        for name, payload in zip(batch["name"].to_pylist(), batch["payload"], strict=True):
-            found[name].append(pa.ipc.open_stream(payload.as_buffer()).read_all())
-    return _all_joined(found)
-
-
-def _all_joined(found: Mapping[str, list[pa.Table]]) -> dict[str, pa.Table]:
-    return {
-        name: pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
-        for name, tables in found.items()
-    }
+def _write_part(todo: Pass, root: str, folder: str, batches: Batches) -> Iterator[pa.RecordBatch]:
+    spare_collector()
+    task = TaskContext.get()
+    assert task is not None
+    # A task that is tried again writes the same files.
+    for name, rows in todo.of_part(unsealed(batches)).items():
+        Files(root).write_table(f"{folder}/{name}/part-{task.partitionId():05}.parquet", rows)
+    yield from ()
 
 
 # This process alone
@@ -234,15 +158,13 @@ class OfProcess:
         parts = os.cpu_count() or 2
         buckets = buckets or _buckets_of(run.tables, parts)
         of_ids = _dealt_here(run.tables, shares_of(run.tables, todo.by_id, days), place_by_id, buckets)
-        partial = _dealt_here(run.tables, shares_of(run.tables, todo.by_user, days), place_by_user, parts)
+        parted = _dealt_here(run.tables, shares_of(run.tables, todo.by_user, days), place_by_user, parts)
         with ThreadPoolExecutor(parts) as pool:
-            for found in pool.map(lambda one: todo.of_bucket(_all_joined(one)), of_ids):
+            for found in pool.map(lambda one: todo.of_bucket(joined(one)), of_ids):
                 for part, name, rows in dealt_to_parts(found, parts):
-                    partial[part][name].append(rows)
+                    parted[part][name].append(rows)
             of_ids.clear()
-            self._parts: list[ArrowTables] = list(
-                pool.map(lambda one: todo.of_part(_all_joined(one)), partial)
-            )
+            self._parts: list[ArrowTables] = list(pool.map(lambda one: todo.of_part(joined(one)), parted))
 
     def write(self, run: Run, name: str) -> None:
         run.write(name, pa.concat_tables([part[name] for part in self._parts]))

@@ -47,10 +47,6 @@ class TableUnreadable(PipelineError):
     """A folder or file is not in a job's format."""
 
 
-class OutOfSpace(PipelineError):
-    """The disk is full."""
-
-
 class BadOption(PipelineError):
     """An option, or the file it names, is invalid."""
 

@@ -1,20 +1,21 @@
 """The file system of the tables, by pyarrow: a local disk, HDFS, or an object store.
 
-Knows folders, files and renames, but no contents. Paths are relative to the root. An object store must only
-write single files atomically; it has no folders, and its rename is a copy.
+Knows folders, files and renames, and Parquet files as Arrow tables. Paths are relative to the root. An object store
+must only write single files atomically; it has no folders, and its rename is a copy.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyarrow import ArrowInvalid, NativeFile, fs
 
 from pidgate.pipeline.errors import BadOption
@@ -111,14 +112,21 @@ class Files:
         with self.input(path) as stream:
             return str(stream.read().decode())
 
-    def replace(self, path: str, text: str) -> None:
-        """Write a file atomically, replacing an existing one."""
+    def replace(self, path: str, text: str, *, private: bool = False) -> None:
+        """Write a file atomically, replacing an existing one. `private`: on a disk, with its owner's rights alone."""
         if self.is_store:
             self._put(path, text)
             return
         beside = f"{path}.{secrets.token_hex(4)}"
-        self._put(beside, text)
-        self.rename(beside, path)
+        self._make_folder_of(self._at(path))
+        try:
+            if private and self.is_local:
+                os.close(os.open(self._at(beside), os.O_CREAT | os.O_WRONLY, 0o600))
+            self._put(beside, text)
+            self.rename(beside, path)
+        except BaseException:
+            self.remove(beside)
+            raise
 
     def input(self, path: str, *, unpacked: bool = False) -> NativeFile:
         """Open a file for reading; `unpacked`: as a stream, decompressed by its name."""
@@ -170,6 +178,21 @@ class Files:
         if self.exists(path):
             raise FileExistsError(f"{self.full(path)} already exists")
         self.replace(path, text)
+
+    def write_table(self, path: str, table: pa.Table) -> None:
+        """Write one Parquet file, in a folder that readers do not use yet."""
+        # Dictionaries slow down sequential numbers and save no space.
+        texts = [field.name for field in table.schema if not pa.types.is_integer(field.type)]
+        with self.output(path) as stream:
+            pq.write_table(table, stream, compression="snappy", use_dictionary=texts, store_schema=False)
+
+    def read_table(self, paths: Iterable[str], schema: pa.Schema) -> pa.Table:
+        """Return the rows of Parquet files; an empty table without files."""
+        found = []
+        for path in paths:
+            with self.input(path) as stream:
+                found.append(pq.ParquetFile(stream).read(schema.names).cast(schema))
+        return pa.concat_tables(found) if found else schema.empty_table()
 
     def _put(self, path: str, text: str) -> None:
         with self.output(path) as stream:

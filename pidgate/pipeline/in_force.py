@@ -45,18 +45,15 @@ def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
     """Return the quota settings shared by all users; the gateway's defaults without a config event."""
     if config is None:
         return ProducerIdSettings()
+    same = (
+        "window_ms", "remember_ms", "layers", "false_positive_rate", "max_throttle_ms", "max_live_ids", "queue",
+        "sticky_entries",
+    )  # fmt: skip
     return ProducerIdSettings(
-        window_ms=config["window_ms"],
+        **{name: config[name] for name in same},
         # Through its decimal digits, as the gateway reads its file.
         burst=Fraction(str(config["burst"])),
-        remember_ms=config["remember_ms"],
-        layers=config["layers"],
-        false_positive_rate=config["false_positive_rate"],
         transactional=Mode(config["transactional"]),
-        max_throttle_ms=config["max_throttle_ms"],
-        max_live_ids=config["max_live_ids"],
-        queue=config["queue"],
-        sticky_entries=config["sticky_entries"],
         refuse_init=config["refuse_init_producer_id"],
     )
 

@@ -14,24 +14,17 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.pipeline.kernels import ArrowTables, Kernel
 from pidgate.pipeline.offenders import findings
-from pidgate.pipeline.rates.figures import USERS, rates_users
 from pidgate.pipeline.recommend import recommended
-from pidgate.pipeline.schemas import LABELS_OF_IDS, table_schema
+from pidgate.pipeline.schemas import LABELS_OF_IDS, schema_of, table_schema
 
 RATES: Final = "rates"
 OFFENDERS: Final = "offenders"
 RECOMMEND: Final = "recommend"
 IDS: Final = "ids"
 FAILOVER: Final = "failover"
-
-
-def _schema(texts: str, integers: str, flags: str = "") -> pa.Schema:
-    kinds = {pa.string(): texts, pa.int64(): integers, pa.bool_(): flags}
-    return pa.schema([(name, kind) for kind, names in kinds.items() for name in names.split()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +39,7 @@ class Read:
         return list(dict.fromkeys(self.columns.split()))
 
     def without_rows(self, event_type: str) -> pa.Table:
-        schema = self.schema(event_type)
-        return pa.schema([schema.field(name) for name in self.names]).empty_table()
-
-    @staticmethod
-    def schema(event_type: str) -> pa.Schema:
-        return to_arrow_schema(table_schema(event_type))
+        return table_schema(event_type).empty_table().select(self.names)
 
 
 Reads = Mapping[str, Read]
@@ -80,23 +68,15 @@ class Job:
     """Events that are read by user alone."""
 
 
-def _rates(_: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
-    with Kernel(tables) as kernel:
-        kernel.run("rates/by_user")
-        found = {name: kernel.table(name) for name in ("rates_by_time", "rates_clients", "held_by_hour")}
-        return {**found, "rates_users": rates_users(kernel.table("users"))}
+def _run(script: str, *names: str) -> Callable[[Pass, ArrowTables], dict[str, pa.Table]]:
+    """Return the function that runs a script over the tables of a part; it creates these."""
 
+    def run(_: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
+        with Kernel(tables) as kernel:
+            kernel.run(script)
+            return {name: kernel.table(name) for name in names}
 
-def _ids(_: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
-    with Kernel(tables) as kernel:
-        kernel.run("ids/by_block")
-        return {"merged": kernel.table("merged"), "ids_epochs": tables["ids_epochs"]}
-
-
-def _failover(_: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
-    with Kernel(tables) as kernel:
-        kernel.run("failover/by_user")
-        return {"failover_past": kernel.table("failover_past")}
+    return run
 
 
 def _recommend(todo: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
@@ -107,16 +87,23 @@ def _recommend(todo: Pass, tables: ArrowTables) -> dict[str, pa.Table]:
 JOBS: Final[Mapping[str, Job]] = {
     RATES: Job(
         results={
-            "rates_by_time": _schema("user unit", "start_ms ids new_ids refusals"),
-            "rates_clients": _schema("user client_id", "ids new_ids peak_new_ids_per_hour requests refusals"),
-            "held_by_hour": _schema("user", "hour_ms ids_held states_held"),
-            "rates_users": USERS,
+            "rates_by_time": schema_of("string: user unit; int64: start_ms ids new_ids refusals"),
+            "rates_clients": schema_of(
+                "string: user client_id; int64: ids new_ids peak_new_ids_per_hour requests refusals"
+            ),
+            "held_by_hour": schema_of("string: user; int64: hour_ms ids_held states_held"),
+            "rates_users": schema_of(
+                "string: user; int64: first_ms last_ms ids new_ids peak_new_ids_per_minute peak_new_ids_per_hour "
+                "peak_new_ids_per_day; double: new_ids_per_hour_p50 new_ids_per_hour_p95 new_ids_per_hour_p99; "
+                "int64: life_ms_p50 life_ms_p95 requests; double: requests_per_id partitions_per_id; "
+                "int64: refusals refused_ids waited_ms_p50 waited_ms_p95 gave_up ids_held states_held"
+            ),
         },
         partial=(
             "ids", "ids_by_life", "ids_by_minutes", "ids_by_day", "clients", "came_by_minute", "came_by_client",
             "held_changes", "waits",
         ),
-        of_part=_rates,
+        of_part=_run("rates/by_user", "rates_by_time", "rates_clients", "held_by_hour", "rates_users"),
         by_id={"refusal_outcome": Read("user outcome waited_ms producer_id")},
     ),
     OFFENDERS: Job(
@@ -146,11 +133,13 @@ JOBS: Final[Mapping[str, Job]] = {
     ),
     IDS: Job(
         results={
-            "merged": _schema("", "block_start node_id first_ms last_ms ids_seen ids_given ids_unnamed"),
-            "ids_epochs": _schema("user", "producer_id first_epoch last_epoch bumps", "exhausted"),
+            "merged": schema_of("int64: block_start node_id first_ms last_ms ids_seen ids_given ids_unnamed"),
+            "ids_epochs": schema_of(
+                "string: user; int64: producer_id first_epoch last_epoch bumps; bool: exhausted"
+            ),
         },
         partial=("blocks", "ids_epochs"),
-        of_part=_ids,
+        of_part=_run("ids/by_block", "merged", "ids_epochs"),
         by_id={
             "decision": Read("epoch"),
             "id_usage": Read("epoch"),
@@ -162,14 +151,13 @@ JOBS: Final[Mapping[str, Job]] = {
     ),
     FAILOVER: Job(
         results={
-            "failover_past": _schema(
-                "user topic",
-                "hour_ms long_ids long_states short_ids short_states active_ids active_states user_short_ids "
-                "user_active_ids user_ids",
+            "failover_past": schema_of(
+                "string: user topic; int64: hour_ms long_ids long_states short_ids short_states active_ids "
+                "active_states user_short_ids user_active_ids user_ids"
             )
         },
         partial=("lives_by_hour",),
-        of_part=_failover,
+        of_part=_run("failover/by_user", "failover_past"),
     ),
 }  # fmt: skip
 

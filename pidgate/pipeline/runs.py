@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.swaps import Swaps
 from pidgate.pipeline.tables import Rows, Tables
 
@@ -29,7 +28,7 @@ class Run:
         """Write a result that this process holds."""
         self.place("results", name)
         path = f"{self.folder}/written/results/{name}/part-0.parquet"
-        arrow_tables.write(self.tables.files, path, table)
+        self.tables.files.write_table(path, table)
 
     def take(self, name: str, folder: str) -> None:
         """Make a folder of Parquet files a result."""

@@ -1,4 +1,4 @@
-"""Events as Spark tables, one per type, derived from the shared event definitions."""
+"""Tables as Arrow schemas; those of events, one per type, are derived from the shared event definitions."""
 
 from __future__ import annotations
 
@@ -8,29 +8,35 @@ from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from pyspark.sql import types as spark
+import pyarrow as pa
 
 from pidgate.events.definitions import EVENT_TYPES
 
-_SIMPLE: dict[object, spark.DataType] = {
-    int: spark.LongType(),
-    str: spark.StringType(),
-    bool: spark.BooleanType(),
-    float: spark.DoubleType(),
+_SIMPLE: dict[object, pa.DataType] = {
+    int: pa.int64(),
+    str: pa.string(),
+    bool: pa.bool_(),
+    float: pa.float64(),
 }
 
-ORIGIN = (
-    spark.StructType()
-    .add("kafka_partition", spark.IntegerType())
-    .add("kafka_offset", spark.LongType())
-    .add("append_time_ms", spark.LongType())
-)
+
+def schema_of(text: str) -> pa.Schema:
+    """Parse the columns of a table: "string: user topic; int64: first_ms last_ms"; "strings" are lists of them."""
+    found = []
+    for group in text.split(";"):
+        kind, _, names = group.strip().partition(":")
+        of_kind = pa.list_(pa.string()) if kind == "strings" else pa.type_for_alias(kind)
+        found += [(name, of_kind) for name in names.split()]
+    return pa.schema(found)
+
+
+ORIGIN = schema_of("int32: kafka_partition; int64: kafka_offset append_time_ms")
 """Position of an event in the topic, and its append time by the broker's clock.
 
 Null where it is unknown: append_time_ms on a topic with message.timestamp.type=CreateTime, all in landed files.
 """
 
-PARTITIONS = spark.StructType().add("day", spark.StringType(), False).add("bucket", spark.StringType(), False)
+PARTITIONS = schema_of("string: day bucket")
 """Partition folders of an events table: `day=2026-11-21/bucket=3`, the UTC day of wall_time_ms, and `bucket_of`."""
 BUCKETS = 8
 
@@ -50,48 +56,36 @@ def is_event(name: str) -> bool:
     return name in EVENT_TYPES
 
 
-@cache
-def event_schema(event_type: str) -> spark.StructType:
-    """Return the JSON fields of an event type without `type`, preceded by `schema_version`.
-
-    Every column is nullable, as Spark reads files that way; required fields are checked at ingest.
-    """
-    made = EVENT_TYPES[event_type]
-    return spark.StructType([spark.StructField("schema_version", spark.LongType()), *_struct(made).fields])
-
-
 LABELS_OF_IDS = "labels_ids"
-_LABELS_OF_IDS = (
-    spark.StructType()
-    .add("user", spark.StringType())
-    .add("producer_id", spark.LongType())
-    .add("healthy", spark.BooleanType())
-    .add("pattern", spark.StringType())
-)
+_LABELS_OF_IDS = schema_of("string: user; int64: producer_id; bool: healthy; string: pattern")
 """Ground truth for each generated id."""
 
 
 @cache
-def table_schema(name: str) -> spark.StructType:
-    """Return the columns of an events table without its folders, or of the labels of ids."""
+def table_schema(name: str) -> pa.Schema:
+    """Return the columns of an events table without its folders, or of the labels of ids.
+
+    An event has its `schema_version`, its JSON fields without `type`, and its ORIGIN. Every column is nullable;
+    required fields are checked at ingest.
+    """
     if name == LABELS_OF_IDS:
         return _LABELS_OF_IDS
-    return spark.StructType([*event_schema(name).fields, *ORIGIN.fields])
+    return pa.schema([("schema_version", pa.int64()), *_struct(EVENT_TYPES[name]), *ORIGIN])
 
 
-def _struct(made: Any) -> spark.StructType:
+def _struct(made: Any) -> pa.StructType:
     hints = get_type_hints(made)
-    return spark.StructType([spark.StructField(field.name, _of(hints[field.name])) for field in fields(made)])
+    return pa.struct([(field.name, _of(hints[field.name])) for field in fields(made)])
 
 
-def _of(hint: Any) -> spark.DataType:
+def _of(hint: Any) -> pa.DataType:
     if hint in _SIMPLE:
         return _SIMPLE[hint]
     inner = get_args(hint)
     if get_origin(hint) is Literal:
-        return spark.StringType()
+        return pa.string()
     if get_origin(hint) is list:
-        return spark.ArrayType(_of(inner[0]))
+        return pa.list_(pa.field("element", _of(inner[0])))
     if NoneType in inner:
         return _of(next(one for one in inner if one is not NoneType))
     if is_dataclass(hint):

@@ -111,22 +111,17 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 def java_home() -> Path:
     """Return the home of the first suitable Java. Raises JavaUnfit, which lists the unsuitable ones."""
+    on_path, home = shutil.which("java"), os.environ.get("JAVA_HOME")
+    candidates = {"JAVA_HOME": home and Path(home) / "bin" / "java", "PATH": on_path and Path(on_path)}
     seen = []
-    for source, java in _candidates():
+    for source, java in candidates.items():
+        if not java:
+            continue
         problem = _problem(java)
         if problem is None:
             return java.resolve().parent.parent
         seen.append(f"{source}: {java} {problem}")
     raise JavaUnfit(f"Spark needs Java 17 or 21 ({'; '.join(seen) or 'no Java was found'}). {_REMEDY}")
-
-
-def _candidates() -> list[tuple[str, Path]]:
-    found = []
-    if home := os.environ.get("JAVA_HOME"):
-        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
-    if on_path := shutil.which("java"):
-        found.append(("PATH", Path(on_path)))
-    return found
 
 
 def _problem(java: Path) -> str | None:

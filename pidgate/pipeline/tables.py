@@ -12,15 +12,12 @@ The root may be any folder writable by Spark: local, HDFS or an object store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import HistoryEmpty
@@ -75,8 +72,8 @@ class Tables:
         folder = self._place(event_type)
         if not self.files.exists(folder):
             return []
-        schema = StructType([*table_schema(event_type).fields, *PARTITIONS.fields])
-        return rows_of(self.files.dataset(folder, to_arrow_schema(schema)), sql)
+        schema = pa.schema([*table_schema(event_type), *PARTITIONS])
+        return rows_of(self.files.dataset(folder, schema), sql)
 
     def check_events(self, event_type: str, days: Days = EVER) -> None:
         """Raise HistoryEmpty if there are no events of these days."""
@@ -97,6 +94,10 @@ class Tables:
         """Return the rows of a query over a job's result, which the query calls `found`. `values`: its parameters."""
         return self.query_at(f"results/{name}", sql, **values)
 
+    def known(self, name: str, sql: str = "from found", **values: Any) -> Rows | None:
+        """Return the same; None if the job was not run."""
+        return self.query(name, sql, **values) if self.exists("results", name) else None
+
     def query_at(self, folder: str, sql: str = "from found", **values: Any) -> Rows:
         """Return the same of a folder of Parquet files."""
         return rows_of(self.files.dataset(self._where(folder)), sql, **values)
@@ -108,8 +109,3 @@ def rows_of(found: ds.Dataset, sql: str, **values: Any) -> Rows:
         table: pa.Table = duck.sql(sql, params=values).to_arrow_table()
     rows: Rows = table.to_pylist(maps_as_pydicts="strict")
     return rows
-
-
-def in_order(*more: str) -> Sequence[str]:
-    """Return the sort order of events: by gateway and number, since clocks of gateways differ."""
-    return (*more, "gateway_id", "incarnation", "seq")

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES, Event
 from pidgate.events.writing import to_json
@@ -37,7 +36,7 @@ def event(event_type: str, **told: Any) -> Row:
 
 def write_events(root: str, event_type: str, rows: Iterable[Row]) -> None:
     """Under root/events, in folders by day and bucket."""
-    schema = to_arrow_schema(type(PARTITIONS)([*table_schema(event_type).fields, *PARTITIONS.fields]))
+    schema = pa.schema([*table_schema(event_type), *PARTITIONS])
     table = pa.Table.from_pylist([{**row, **_folder(row)} for row in rows], schema=schema)
     pq.write_to_dataset(table, Path(root) / "events" / event_type, partition_cols=PARTITIONS.names)
 
@@ -64,7 +63,7 @@ def tables_of(rows: Mapping[str, Sequence[Row]], reads: Mapping[str, Read]) -> d
     """What a kernel reads of these events."""
     found = {}
     for event_type, read in reads.items():
-        schema = to_arrow_schema(table_schema(event_type))
+        schema = table_schema(event_type)
         every = pa.Table.from_pylist([dict(row) for row in rows.get(event_type, ())], schema=schema)
         found[event_type] = (every if read.where is None else every.filter(read.where)).select(read.names)
     return found

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES, Event, QuotaInForce, TopicPlaces
 from pidgate.pipeline.recommend.measured import INPUT
@@ -239,7 +238,7 @@ ROGUES = frozenset(("loader", "bridge", "crawler", *(f"worker-{number}" for numb
 
 
 def measured_rows(cases: Cases, user: str) -> pa.Table:
-    """Return the user's rows of measured.INPUT, as histories.py makes them of its events."""
+    """Return the user's rows of measured.INPUT, as recommend/by_id.sql makes them of its events."""
     lives: dict[int, dict[str, Any]] = {}
     for row in (one for one in cases.of["decision"] if one["user"] == user):
         life = lives.setdefault(
@@ -260,8 +259,8 @@ def measured_rows(cases: Cases, user: str) -> pa.Table:
 
 def _by_day(event_type: str, rows: list[dict[str, Any]]) -> Iterator[tuple[str, pa.Table]]:
     """Column by column, since a dictionary of all columns for each row takes minutes."""
-    schema = to_arrow_schema(table_schema(event_type))
-    names = {field.name for field in PARTITIONS.fields}
+    schema = table_schema(event_type)
+    names = set(PARTITIONS.names)
     blank = {"gateway_id": "gw-0", "incarnation": "run", "cluster": "c", "schema_version": 1, "listener": "",
              "count": 1, "seconds": 0.0, "requests": 0, "throttle_time_ms": 0, "would_refuse": False}  # fmt: skip
     rows = sorted(rows, key=lambda row: int(row["wall_time_ms"]))

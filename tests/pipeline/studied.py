@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 from rich.console import Console
 
 from pidgate.events.definitions import (
@@ -27,9 +25,8 @@ from pidgate.events.definitions import (
     TopologyEvent,
 )
 from pidgate.findings.patterns import Pattern
-from pidgate.pipeline.commands.common import Say, pass_over
+from pidgate.pipeline.commands.common import Progress, Say, pass_over
 from pidgate.pipeline.commands.failover import answer_from
-from pidgate.pipeline.commands.progress import Progress
 from pidgate.pipeline.commands.run import Job, jobs, run_jobs
 from pidgate.pipeline.days import EVER
 from pidgate.pipeline.engines import results_of
@@ -38,6 +35,7 @@ from pidgate.pipeline.failover.study import Options
 from pidgate.pipeline.ingest.columns import CLOCKS, DEAD_LETTERS, GAPS
 from pidgate.pipeline.passes import FAILOVER
 from pidgate.pipeline.runs import Run
+from pidgate.pipeline.schemas import schema_of
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.made_events import write_events
 from tests.support.offender_events import DAY_MS, END_MS, Scenes
@@ -131,7 +129,7 @@ def study(root: Path) -> tuple[Tables, list[Event]]:
     """Write the history and run every job on it, each as its command does."""
     tables, events = Tables(None, str(root)), scenes().stream.events()
     write_history(tables.root, events)
-    _beside(tables, "labels", StructType().add("user", "string").add("pattern", "string"), _labels())
+    _beside(tables, "labels", schema_of("string: user pattern"), _labels())
     _beside(
         tables, "gaps", GAPS, [("gw-1", "run", 5, 21, 17, 0, "lost"), ("gw-1", "run", 40, 42, 3, 0, "lost")]
     )
@@ -171,7 +169,7 @@ def _labels() -> Iterator[tuple[str, str]]:
         yield user, Pattern.STEADY.value
 
 
-def _beside(tables: Tables, name: str, schema: StructType, rows: Iterable[tuple[object, ...]]) -> None:
+def _beside(tables: Tables, name: str, schema: pa.Schema, rows: Iterable[tuple[object, ...]]) -> None:
     Path(tables.path(name)).mkdir()
     made = [dict(zip(schema.names, row, strict=True)) for row in rows]
-    pq.write_table(pa.Table.from_pylist(made, to_arrow_schema(schema)), tables.path(name, "part.parquet"))
+    pq.write_table(pa.Table.from_pylist(made, schema), tables.path(name, "part.parquet"))

@@ -8,7 +8,8 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.pipeline.failover import kip
+from pidgate.pipeline.failover.words import kip_rows
+from tests.pipeline import kip
 
 TEXT, THEN_EVENLY, THEN_NEXT, EVENLY = kip.RULES
 LOADS = st.dictionaries(st.integers(1, 9), st.integers(0, 250), min_size=2)
@@ -22,6 +23,14 @@ def living(told: list[kip.BrokerLoad]) -> dict[int, float]:
 
 def deaths(told: list[kip.BrokerLoad]) -> dict[int, float]:
     return {broker: float(load) for broker, load in kip.fatal_loads(told).items()}
+
+
+def test_the_table_that_ships_is_that_of_the_model() -> None:
+    told = [one for rule in kip.RULES for one in kip.run(rule)]
+    assert kip_rows().to_pylist() == [
+        {"rule": one.rule, "step": one.step, "broker": one.broker, "load": float(one.load), "dead": one.dead}
+        for one in told
+    ]
 
 
 def test_the_texts_own_step() -> None:

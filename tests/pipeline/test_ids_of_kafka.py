@@ -15,13 +15,13 @@ from aiokafka import AIOKafkaProducer
 from pidgate.load.connection import connect
 from pidgate.load.context import take_id
 from pidgate.load.tally import Tally
+from pidgate.pipeline.commands.analyses import write_ids
 from pidgate.pipeline.commands.common import pass_over
-from pidgate.pipeline.commands.ids import write_ids
 from pidgate.pipeline.days import EVER
 from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.passes import IDS
 from pidgate.pipeline.runs import replacing
-from pidgate.pipeline.schemas import event_schema
+from pidgate.pipeline.schemas import table_schema
 from tests.pipeline.made_events import event, write_events
 from tests.support.topic_values import every_value
 from tools.sandbox.gateway import GatewayProcess
@@ -119,7 +119,7 @@ def test_inferred_blocks_are_those_in_the_metadata_log(two_brokers: Cluster, tab
     assert len([1 for _, node_id in recorded if node_id == 1]) >= 3
 
     for event_type in ("init_producer_id", "decision", "id_usage"):
-        names = set(event_schema(event_type).names)
+        names = set(table_schema(event_type).names)
         of_type = [
             {k: v for k, v in one.items() if k in names} for one in events if one["type"] == event_type
         ]

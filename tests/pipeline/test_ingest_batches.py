@@ -16,14 +16,12 @@ from pidgate.events.writing import to_json
 from pidgate.pipeline.commands.common import duration_ms
 from pidgate.pipeline.errors import BadOption, TopicLostData, TopicMissing, raised_in_task
 from pidgate.pipeline.ingest import seqs
-from pidgate.pipeline.ingest.accounts import settle
-from pidgate.pipeline.ingest.batches import Batches, Rules, Taken, losses_between
+from pidgate.pipeline.ingest.batches import Batches, Rules, Taken, losses_between, settle
 from pidgate.pipeline.ingest.columns import Place, Reason, Record
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.compaction import SMALL_BYTES, compact, small_files
 from pidgate.pipeline.ingest.loop import waiting
-from pidgate.pipeline.ingest.records import Span, spans, unreadable
-from pidgate.pipeline.ingest.topic import Offsets, Topic, lost_data
+from pidgate.pipeline.ingest.topic import Offsets, Span, Topic, lost_data, spans, unreadable
 from tests.unit.events.made_up import a_decision
 
 if TYPE_CHECKING:

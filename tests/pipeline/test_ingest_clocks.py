@@ -7,14 +7,14 @@ import re
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidgate.pipeline.ingest import clocks
-from pidgate.pipeline.ingest.columns import ARRIVALS
+from pidgate.pipeline.ingest.columns import ARRIVALS, CLOCKS
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
-NONE = clocks.OF_CLOCKS.empty_table()
+NONE = CLOCKS.empty_table()
 
 
 def arrived(rows: list[tuple[str, int | None, int]]) -> pa.Table:
@@ -41,39 +41,39 @@ def test_the_offset_is_the_tenth_percentile_of_an_hour_above_one_minute() -> Non
         events = arrived(
             [("a", 100 * HOUR_MS + n, 100 * HOUR_MS + n - late - offset_ms) for n, late in enumerate(delays)]
         )
-        measured = clocks.measured(NONE, events)
+        measured, shift_ms = clocks.measured(NONE, events)
         (row,) = measured.to_pylist()
         tenth_ms = offset_ms + sorted(delays)[10]
         assert (row["offset_ms"], row["events"]) == (tenth_ms, 101)
         told_ms = tenth_ms if abs(tenth_ms) > MINUTE_MS else 0
         assert row["applied_ms"] == told_ms
-        assert set(clocks.shifts(measured, events).tolist()) == {told_ms}
+        assert set(shift_ms.tolist()) == {told_ms}
 
 
 def test_a_backlog_after_an_outage_is_no_slow_clock() -> None:
     """Three hours without a broker; then first the oldest events come, in a batch of their own."""
-    before = clocks.measured(
+    before, _ = clocks.measured(
         NONE, arrived([("a", 100 * HOUR_MS + n, 100 * HOUR_MS + n - 20) for n in range(50)])
     )
     backlog = arrived([("a", 103 * HOUR_MS + n, 101 * HOUR_MS + n) for n in range(50)])
-    measured = clocks.measured(before, backlog)
+    measured, shift_ms = clocks.measured(before, backlog)
     assert applied(measured) == {}
-    assert not clocks.shifts(measured, backlog).any()
+    assert not shift_ms.any()
     # Nothing is known of the clock of a process that is new.
-    assert applied(clocks.measured(NONE, backlog)) == {("a", 103): 2 * HOUR_MS}
+    assert applied(clocks.measured(NONE, backlog).clocks) == {("a", 103): 2 * HOUR_MS}
 
 
 def test_what_no_broker_dated_is_not_known() -> None:
     known = NONE
     for _ in range(2):
         events = arrived([("a", None, 5), ("a", None, 6), ("b", 100 * HOUR_MS, 100 * HOUR_MS)])
-        known = clocks.measured(known, events)
+        known, shift_ms = clocks.measured(known, events)
     rows = [
         (row["incarnation"], row["hour_ms"], row["offset_ms"], row["events"]) for row in known.to_pylist()
     ]
     assert rows == [("b", 100 * HOUR_MS, 0, 2), ("a", None, None, 4)]
-    assert clocks.shifts(known, events).tolist() == [0, 0, 0]
-    assert clocks.doubts(known.to_pylist()) == clocks.Doubts(unknown=("gw",))
+    assert shift_ms.tolist() == [0, 0, 0]
+    assert clocks.doubts(known) == clocks.Doubts(unknown=("gw",))
 
 
 rows_of_clocks = st.lists(
@@ -85,15 +85,16 @@ rows_of_clocks = st.lists(
             "applied_ms": offset_ms if offset_ms is not None and abs(offset_ms) > MINUTE_MS else 0,
         },
         st.sampled_from("abc"),
-        st.integers(-(2**42), 2**50) | st.integers(400_000, 400_009),
+        st.integers(-(2**41), 2**41) | st.integers(400_000, 400_009),
         st.none() | st.integers(-9, 9) | st.integers(-(2**62), 2**62),
     )
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(rows_of_clocks)
 def test_each_doubt_says_what_the_rows_say(rows: list[dict[str, Any]]) -> None:
-    claims = dict(clocks.doubts(rows).sentences())
+    claims = dict(clocks.doubts(pa.Table.from_pylist(rows, CLOCKS)).sentences())
     wrong = {row["gateway_id"] for row in rows if row["applied_ms"]}
     unknown = {row["gateway_id"] for row in rows if row["offset_ms"] is None}
     assert len(claims) == bool(wrong) + bool(unknown)
@@ -122,5 +123,5 @@ def test_rows_with_an_offset_stay_and_others_go_after_some_hours() -> None:
     known = NONE
     for hour in range(100, 110):
         late_ms = 2 * HOUR_MS if hour == 100 else 0
-        known = clocks.measured(known, arrived([("a", hour * HOUR_MS, hour * HOUR_MS - late_ms)]))
+        known, _ = clocks.measured(known, arrived([("a", hour * HOUR_MS, hour * HOUR_MS - late_ms)]))
     assert [row["hour_ms"] // HOUR_MS for row in known.to_pylist()] == [100, *range(104, 110)]

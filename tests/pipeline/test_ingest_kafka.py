@@ -26,8 +26,7 @@ from pidgate.pipeline.errors import TopicLostData, TopicMissing, TopicSilent
 from pidgate.pipeline.ingest.batches import Rules, Taken
 from pidgate.pipeline.ingest.columns import Place
 from pidgate.pipeline.ingest.loop import How, Ingest
-from pidgate.pipeline.ingest.records import Source, Span
-from pidgate.pipeline.ingest.topic import Topic
+from pidgate.pipeline.ingest.topic import Source, Span, Topic
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.jobs import running_job
 from tests.unit.events.made_up import a_decision

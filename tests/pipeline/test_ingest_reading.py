@@ -20,9 +20,10 @@ from pidgate.events.reading import EventUnreadable, from_json
 from pidgate.events.writing import to_json
 from pidgate.pipeline.ingest import reading
 from pidgate.pipeline.ingest.columns import DeadLetter, Good, Place, Reason, Record
-from pidgate.pipeline.ingest.doubtful import answer_to
-from pidgate.pipeline.ingest.staged import Staging, arrivals_of
+from pidgate.pipeline.ingest.reading import answer_to
+from pidgate.pipeline.ingest.staged import Staging
 from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.tasks import unsealed
 from tests.unit.events.made_up import a_decision, any_event, events_of
 
 NOW_MS = 1_763_733_600_000
@@ -218,7 +219,7 @@ def test_there_is_a_folder_whatever_the_clocks_say(tmp_path: Path, clock: int) -
 
 def staged(folder: Path, records: Iterable[Record]) -> pa.Table:
     staging = Staging(str(folder / "staging"), late_after_ms=24 * HOUR_MS, ahead_ms=HOUR_MS, now_ms=NOW_MS)
-    return arrivals_of(pa.Table.from_batches([staging.of(records)]))
+    return unsealed(staging.of(records))["arrivals"]
 
 
 def test_tables_have_what_was_read(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from pidgate.events.writing import to_json
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline import files as files_module
 from pidgate.pipeline.errors import BadOption, OtherWriter
 from pidgate.pipeline.files import Files
@@ -123,10 +122,10 @@ def test_a_commit_of_ingest(store: str) -> None:
         # As tasks do, wherever they run.
         staging = Staging(files.full(folder), late_after_ms=2**62, ahead_ms=2**62, now_ms=BEGIN_MS)
         event = a_decision(wall_time_ms=BEGIN_MS)
-        staging.of([(to_json(event), Place(0, 0, BEGIN_MS))])
+        list(staging.of([(to_json(event), Place(0, 0, BEGIN_MS))]))
         staged = dict.fromkeys(files.data_files(folder), before)
         log.commit(Position(batch=log.position.batch + 1), folder, log.moves(staged, folder, name))
-        found = arrow_tables.read(files, files.data_files("events"), pa.schema([("seq", pa.int64())]))
+        found = files.read_table(files.data_files("events"), pa.schema([("seq", pa.int64())]))
         assert found.to_pylist() == [{"seq": event.seq}]
     assert keys() == [
         f"{HOUR}/compacted-0000000002-0.parquet",

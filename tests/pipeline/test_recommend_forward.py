@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pidgate.pipeline.recommend import chosen
-from pidgate.pipeline.recommend.measured import INPUT, Course, Seen, row_of
+from pidgate.pipeline.recommend.measured import INPUT, Course, measured
 from pidgate.pipeline.recommend.trial import Arrivals, cost_at
 from pidgate.quota.settings import ProducerIdSettings
 
@@ -80,11 +80,11 @@ def scaling(chance: Random) -> Iterator[Life]:
 STORIES: tuple[Callable[[Random], Iterator[Life]], ...] = (growth, batch_days, migration, scaling)
 
 
-def table_of(lives: list[Life]) -> pa.Table:
+def table_of(user: str, lives: list[Life]) -> pa.Table:
     count = len(lives)
     begun, ended = zip(*lives, strict=True)
     told = {
-        "user": ["u"] * count,
+        "user": [user] * count,
         "at_ms": begun,
         "healthy": [True] * count,
         "transactional": [False] * count,
@@ -99,24 +99,26 @@ def table_of(lives: list[Life]) -> pa.Table:
     return pa.table(told, INPUT)
 
 
-def of_next_week(story: Callable[[Random], Iterator[Life]], chance: Random) -> tuple[int, int]:
-    """Return the ids of the next week, and those that the cap of the weeks before refuses."""
-    lives = sorted(life for life in story(chance) if life[0] < END)
-    before = [(begun, min(ended, NEXT)) for begun, ended in lives if begun < NEXT]
-    course = Course(SETTINGS, MONDAY, NEXT - 7 * DAY, NEXT)
-    cap = row_of(Seen.of(table_of(before)), course, None)["cap_rate"]
-    came = np.array([begun for begun, _ in lives])
-    next_week = came[came >= NEXT]
-    one = np.ones(len(next_week), np.int64)
-    arrivals = Arrivals(next_week, one.astype(bool), one, one)
-    return len(next_week), cost_at(cap, SETTINGS, arrivals).refused_healthy_ids
-
-
 def refused_share(users: int, seed: int) -> float:
-    chance, ids, refused = Random(seed), 0, 0
-    for number in range(users):
-        one, other = of_next_week(STORIES[number % len(STORIES)], chance)
-        ids, refused = ids + one, refused + other
+    """Return the share of the ids of the next week that the cap of the weeks before refuses."""
+    chance = Random(seed)
+    stories = {
+        f"{number:04}": sorted(life for life in STORIES[number % len(STORIES)](chance) if life[0] < END)
+        for number in range(users)
+    }
+    before = [
+        table_of(user, [(begun, min(ended, NEXT)) for begun, ended in lives if begun < NEXT])
+        for user, lives in stories.items()
+    ]
+    course = Course(SETTINGS, MONDAY, NEXT - 7 * DAY, NEXT)
+    ids, refused = 0, 0
+    for row in measured(pa.concat_tables(before), course, lambda _: None):
+        came = np.array([begun for begun, _ in stories[row["user"]]])
+        next_week = came[came >= NEXT]
+        one = np.ones(len(next_week), np.int64)
+        arrivals = Arrivals(next_week, one.astype(bool), one, one)
+        ids += len(next_week)
+        refused += cost_at(row["cap_rate"], SETTINGS, arrivals).refused_healthy_ids
     assert ids > 50 * users
     return refused / ids
 

@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from pidgate.pipeline.recommend.measured import Course, Seen, row_of
+from pidgate.pipeline.recommend.measured import Course, measured
 from pidgate.pipeline.recommend.trial import Arrivals, Cost, cost_at, least_rate
 from pidgate.quota.settings import ProducerIdSettings
 from tests.pipeline.made_events import DAY, HOUR, MONDAY
@@ -24,7 +25,12 @@ THINNER = 10
 def row(case: str) -> dict[str, Any]:
     cases = Cases(thinner=THINNER)
     getattr(cases, case)("u")
-    return dict(row_of(Seen.of(measured_rows(cases, "u")), COURSE, None))
+    return measures(measured_rows(cases, "u"))
+
+
+def measures(table: pa.Table, course: Course = COURSE, rate: float | None = None) -> dict[str, Any]:
+    (found,) = measured(table, course, lambda _: rate)
+    return found
 
 
 def deployed(pods: int, rate: float) -> Cost:
@@ -95,7 +101,7 @@ def test_a_fleet_that_grows_is_told_and_gets_more_room() -> None:
         for pod in range(20 if day < 14 else 30):
             cases.one("u", f"app-{day}f{pod}c", "10.0.0.1", MONDAY + day * DAY + pod * SECOND, HOUR)
     course = Course(SETTINGS, MONDAY, MONDAY + 14 * DAY, MONDAY + 21 * DAY)
-    found = row_of(Seen.of(measured_rows(cases, "u")), course, None)
+    found = measures(measured_rows(cases, "u"), course)
     assert (found["growth"], found["cap_rate"]) == (1.5, 66), "30 pods, headroom, and growth"
     assert (found["ids_last_week"], found["ids_week_before"]) == (210, 140)
 
@@ -105,4 +111,4 @@ def test_shuffled_rows_give_the_same() -> None:
     cases.mixed("u")
     table = measured_rows(cases, "u")
     order = np.random.default_rng(3).permutation(len(table))
-    assert row_of(Seen.of(table.take(order)), COURSE, 30.0) == row_of(Seen.of(table), COURSE, 30.0)
+    assert measures(table.take(order), rate=30.0) == measures(table, rate=30.0)

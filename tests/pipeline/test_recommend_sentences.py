@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pidgate.findings.patterns import PATTERN_WORDS, Pattern, pattern_words
 from pidgate.pipeline.recommend import sentences
 from pidgate.pipeline.recommend.chosen import Asked
-from pidgate.pipeline.recommend.measured import INPUT, Course, Seen, row_of
+from pidgate.pipeline.recommend.measured import INPUT, Course, measured
 from pidgate.pipeline.recommend.recommended import HARMFUL, Question, advised_user
 from pidgate.pipeline.recommend.trial import Cost
 from pidgate.quota.settings import ProducerIdSettings
@@ -255,8 +255,8 @@ def advised(rows: list[Row], current: float | None, mode: str = "observe", **sto
         "source": "file",
         "set_by": "",
     }
-    table = pa.Table.from_pylist(rows, INPUT) if rows else INPUT.empty_table()
-    measures = row_of(Seen.of(table), COURSE, current)
+    table = pa.Table.from_pylist([{"user": "u", **one} for one in rows] or [{"user": "u"}], INPUT)
+    (measures,) = measured(table, COURSE, lambda _: current)
     told = {
         "patterns": [Pattern.PRODUCER_PER_BATCH.value], "rogues": ["client a: 1 of 2"], "days": DAYS,
         "seen_weekly": False, "unnamed_refusals": 0, "first_ms": MONDAY, "last_ms": COURSE.end_ms - 1,

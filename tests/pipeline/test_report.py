@@ -30,8 +30,8 @@ from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
 from pidgate.pipeline.report.findings import findings, summary
 from pidgate.pipeline.report.page import page as page_of
 from pidgate.pipeline.report.reading import found as read
+from pidgate.pipeline.report.reading import whole
 from pidgate.pipeline.report.rows import Found
-from pidgate.pipeline.report.source import Source
 from pidgate.pipeline.report.words import count, share
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
@@ -98,11 +98,11 @@ def test_sums_are_those_of_the_history(built: Built) -> None:
     assert totals is not None
     assert times is not None
 
-    assert (totals.users, totals.new_ids) == (len(USERS), brought.total())
-    assert (totals.refused_ids, totals.refusals) == (REFUSED, REFUSED)
+    assert (totals["users"], totals["new_ids"]) == (len(USERS), brought.total())
+    assert (totals["refused_ids"], totals["refusals"]) == (REFUSED, REFUSED)
     assert {user.user: user.rates["new_ids"] for user in built.found.users if user.rates} == brought
     assert times.span.step_ms == HOUR_MS
-    assert sum(sum(line.values) for line in times.by_user) == totals.new_ids
+    assert sum(sum(line.values) for line in times.by_user) == totals["new_ids"]
     rogue = next(user.rates for user in built.found.users if user.user == ROGUE)
     assert rogue is not None
     assert max(times.within_window[ROGUE].values) == rogue["peak_new_ids_per_hour"]
@@ -145,7 +145,7 @@ def test_days_limit_charts_and_sums(built: Built) -> None:
         and f"{datetime.fromtimestamp(event.wall_time_ms / 1000, UTC):%Y-%m-%d}" == day
     ]  # fmt: skip
     assert found.totals is not None
-    assert found.totals.new_ids == len(admitted)
+    assert found.totals["new_ids"] == len(admitted)
     assert found.times is not None
     assert sum(sum(line.values) for line in found.times.by_user) == len(admitted)
     assert found.days == f"from {day} to {day}"
@@ -167,12 +167,12 @@ def test_a_wrong_and_an_unknown_clock_are_told(built: Built) -> None:
 def test_brokers_die_when_the_model_says(built: Built) -> None:
     kafka = built.found.kafka
     assert kafka is not None
-    quotas = list(dict.fromkeys(one.study.quota for one in kafka))
+    quotas = list(dict.fromkeys(one.study["quota"] for one in kafka))
     assert quotas[0] == "none", "what is now comes first"
     assert "recommended" in quotas
     # The table marks a broker that the scenario lost, too: its heap did not kill it.
-    assert all(set(one.died) == set(one.study.brokers_dead) for one in kafka)
-    assert all(min(one.died.values()) == one.study.first_death_ms for one in kafka if one.died)
+    assert all(set(one.died) == set(one.study["brokers_dead"]) for one in kafka)
+    assert all(min(one.died.values()) == one.study["first_death_ms"] for one in kafka if one.died)
     assert any(one.died for one in kafka)
     assert not all(one.died for one in kafka)
 
@@ -206,12 +206,11 @@ def test_a_table_that_is_half_written_is_told(tables: Tables) -> None:
 
 
 def test_a_table_that_is_replaced_meanwhile_is_told(known: Tables) -> None:
-    source = Source(known)
     for file in Path(known.path("results", "offenders")).glob("*.parquet"):
         file.unlink()
 
-    with pytest.raises(TableUnreadable, match="incomplete, or was replaced"), source.whole():
-        source.rows("offenders")
+    with pytest.raises(TableUnreadable, match="incomplete, or was replaced"), whole(known):
+        known.known("offenders")
 
 
 # The command

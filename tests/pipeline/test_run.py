@@ -15,13 +15,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from pidgate.pipeline import cli
-from pidgate.pipeline.commands.progress import Progress
+from pidgate.pipeline.commands.common import Progress
 from pidgate.pipeline.commands.run import Job, chosen, jobs, run_jobs
 from pidgate.pipeline.days import EVER
 from pidgate.pipeline.engines import Results, results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
 from pidgate.pipeline.passes import FAILOVER, IDS, OFFENDERS, RATES, Pass
-from pidgate.pipeline.report.source import JOB_OF
+from pidgate.pipeline.report.rows import JOB_OF
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.studied import quiet, scenes, write_history

@@ -36,6 +36,7 @@ PATIENCE_S = 120.0
 
 PROBE = """
 import json, sys
+from pyspark.sql.pandas.types import from_arrow_schema
 from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.session import spark_session
 
@@ -56,7 +57,7 @@ rows = spark.range(100).repartition(4).mapInPandas(
     told_by_executors, "id bigint, hash bigint, mmh3 string, quota string, python string, wait_ms bigint"
 ).collect()
 
-schema = table_schema("decision")
+schema = from_arrow_schema(table_schema("decision"))
 def decision(number):
     known = dict(gateway_id="g", incarnation="i", seq=number, wall_time_ms=number * 60_000, user=f"u{number % 2}",
                  producer_id=number, topic="t", decision="admit", reason="first_seen")

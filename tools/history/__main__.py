@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from pidgate.pipeline.cli import in_sentences
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.runs import replacing
+from pidgate.pipeline.session import spark_session
 from pidgate.pipeline.tables import Tables
 from tools.history.job import expected_events, in_shards, labels, sized, write_events
 from tools.history.world import DAY_MS, Fleet, World
@@ -66,7 +68,10 @@ def history(
     world = in_shards(world, expected)
     # Spark's own Python processes make the events: they find this folder of the checkout by it alone.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH"))))
-    root, console = common.start("history", tables, master, memory)
+    root, console = (
+        Tables(spark_session("history", master=master, memory=memory), tables),
+        Console(stderr=True),
+    )
     _check_is_empty(root)
     console.print(
         f"Generating {days} days of {users} users ({fleet}), {world.gateways} gateways, seed {seed} "

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, TransactionalIdEvent
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.schemas import bucket_of, folder_of, table_schema
 from tools.history import gateways, observed, refusals
@@ -154,7 +152,7 @@ class _Envelope:
     processes: Sequence[Incarnation]
 
     def table(self, kind: str, rows: Columns) -> pa.Table:
-        schema = to_arrow_schema(table_schema(kind))
+        schema = table_schema(kind)
         gateway = np.array([process.gateway for process in self.processes])[rows["incarnation"]]
         wall_ms = rows["at_ms"] + self.day.world.skews_ms[gateway]
         # By hour first, so that each hour's file is one slice.
@@ -219,5 +217,5 @@ def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
 def _put(files: Files, table: pa.Table, folder: str, name: str) -> None:
     # Readers skip names with a leading dot, so they see complete files only.
     partial = f"{folder}/.{name}"
-    arrow_tables.write(files, partial, table)
+    files.write_table(partial, table)
     files.rename(partial, f"{folder}/{name}")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Final
 
 import pyarrow as pa
 import typer
 
-from pidgate.pipeline.commands import common
-from pidgate.pipeline.days import Days
-from pidgate.pipeline.engines import Engine, Results, results_of
-from pidgate.pipeline.failover import kip, words
+from pidgate.pipeline.commands.common import Call, HeapOption, Say, command, heap_of, print_rows, size_of
+from pidgate.pipeline.engines import Results
+from pidgate.pipeline.failover import words
 from pidgate.pipeline.failover.cascade import BASE_BYTES, Heap
 from pidgate.pipeline.failover.study import NO_QUOTA, Answer, Options, Past, Plan, ends, study
 from pidgate.pipeline.in_force import (
@@ -27,31 +25,16 @@ from pidgate.pipeline.in_force import (
 )
 from pidgate.pipeline.passes import FAILOVER
 from pidgate.pipeline.runs import Run, replacing
+from pidgate.pipeline.schemas import schema_of
 from pidgate.pipeline.tables import Tables
 from pidgate.units import about_size
 
-_HOURS: Final = pa.schema(
-    [
-        *((name, pa.string()) for name in ("quota", "scenario")),
-        *((name, pa.int64()) for name in ("broker", "hour_ms", "ids", "states", "heap_bytes")),
-        ("dead", pa.bool_()),
-    ]
-)
+_HOURS: Final = schema_of("string: quota scenario; int64: broker hour_ms ids states heap_bytes; bool: dead")
 _SUMMARY: Final = pa.schema(
     [
-        *((name, pa.string()) for name in ("quota", "scenario")),
-        ("deaths", pa.int64()),
+        *schema_of("string: quota scenario; int64: deaths"),
         ("brokers_dead", pa.list_(pa.int64())),
-        *(
-            (name, pa.int64())
-            for name in (
-                "first_death_ms",
-                "peak_heap_bytes",
-                "peak_broker",
-                "peak_hour_ms",
-                "heap_limit_bytes",
-            )
-        ),
+        *schema_of("int64: first_death_ms peak_heap_bytes peak_broker peak_hour_ms heap_limit_bytes"),
         ("holds", pa.bool_()),
     ]
 )
@@ -62,11 +45,10 @@ BROKERS: Final = 3
 """Brokers, and replicas of each partition, without a topology event."""
 
 
+@command
 def failover(
-    tables: common.TablesOption = common.DEFAULT_TABLES,
-    since: common.SinceOption = None,
-    until: common.UntilOption = None,
-    heap: common.HeapOption = None,
+    call: Call,
+    heap: HeapOption = None,
     base_heap: Annotated[
         str | None, typer.Option(help="Live heap without producer states (default: a small broker's).")
     ] = None,
@@ -77,31 +59,26 @@ def failover(
     quota: Annotated[
         list[float] | None, typer.Option(help="A rate to try for all users, ids per window; repeatable.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON lines on stdout.")
-    ] = False,
-    engine: common.EngineOption = Engine.SPARK,
-    master: common.MasterOption = None,
-    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Simulate broker deaths with and without quotas, and find the quota that protects a heap."""
-    days = Days.parsed(since, until)
-    base_bytes = common.size_of(base_heap, "--base-heap") or BASE_BYTES
-    of_heap = Heap(common.heap_of(heap, base_bytes) or EXAMPLE_HEAP, base_bytes)
-    at, console = common.start("failover", tables, master, memory, engine)
+    base_bytes = size_of(base_heap, "--base-heap") or BASE_BYTES
+    of_heap = Heap(heap_of(heap, base_bytes) or EXAMPLE_HEAP, base_bytes)
+    tables, console = call.tables, call.console
     console.print(words.kip_table())
-    with console.status("running the model"), replacing(at) as run:
-        found = results_of(common.pass_over(at, days, FAILOVER), run, days)
-        answer = answer_from(run, found, Options(of_heap, lose, reassign), quota or [])
+    with console.status("running the model"), replacing(tables) as run:
+        options = Options(of_heap, lose, reassign)
+        answer = answer_from(run, call.results(run, FAILOVER)[1], options, quota or [])
     console.print(words.kafka_table(answer, of_heap))
     for sentence in words.sentences(answer, of_heap):
         console.print(sentence)
-    console.print(f"Written: failover_kip, failover_kafka and failover_summary under {at.path('results')}.")
-    if as_json:
-        common.print_rows(at.query("failover_summary"))
+    console.print(
+        f"Written: failover_kip, failover_kafka and failover_summary under {tables.path('results')}."
+    )
+    if call.as_json:
+        print_rows(tables.query("failover_summary"))
 
 
-def write_failover(run: Run, say: common.Say, found: Results, heap_bytes: int | None = None) -> None:
+def write_failover(run: Run, say: Say, found: Results, heap_bytes: int | None = None) -> None:
     """Write all tables of the job. Without a heap it is an example's, and said to be. Raises HistoryEmpty."""
     if heap_bytes is None:
         say(
@@ -116,10 +93,7 @@ def write_failover(run: Run, say: common.Say, found: Results, heap_bytes: int | 
 def answer_from(run: Run, found: Results, options: Options, rates: Sequence[float] = ()) -> Answer:
     """Run the model and write its three results."""
     tables = run.tables
-    steps = [one for rule in kip.RULES for one in kip.run(rule)]
-    run.write(
-        "failover_kip", pa.Table.from_pylist([{**asdict(one), "load": float(one.load)} for one in steps])
-    )
+    run.write("failover_kip", words.kip_rows())
     ask = partial(found.each, "failover_past")
     config, harmful = newest_event(tables, "config"), None
     if tables.exists("results", "offenders"):
@@ -156,26 +130,23 @@ def _plans(tables: Tables, rates: Sequence[float]) -> Mapping[str, Plan]:
 
 def _write(run: Run, answer: Answer, heap: Heap) -> None:
     hours, summary = [], []
-    for verdict in answer.verdicts:
-        what: dict[str, Any] = {"quota": verdict.quota, "scenario": verdict.scenario}
-        for row in verdict.rows:
-            held = {
-                "ids": round(row.ids),
-                "states": round(row.states),
-                "heap_bytes": round(heap.used_bytes(row.states)),
-            }
+    for found in answer.verdicts:
+        what: dict[str, Any] = {"quota": found.quota, "scenario": found.scenario}
+        for row in found.rows:
+            whole = {"ids": row.ids, "states": row.states, "heap_bytes": heap.used_bytes(row.states)}
+            held = {name: round(value) for name, value in whole.items()}
             hours.append({**what, "broker": row.broker, "hour_ms": row.hour_ms, **held, "dead": row.dead})
         summary.append(
             {
                 **what,
-                "deaths": len(verdict.deaths),
-                "brokers_dead": [broker for _, broker in verdict.deaths],
-                "first_death_ms": verdict.deaths[0][0] if verdict.deaths else None,
-                "peak_heap_bytes": round(verdict.peak_heap_bytes),
-                "peak_broker": verdict.peak_broker,
-                "peak_hour_ms": verdict.peak_hour_ms,
+                "deaths": len(found.deaths),
+                "brokers_dead": [broker for _, broker in found.deaths],
+                "first_death_ms": found.deaths[0][0] if found.deaths else None,
+                "peak_heap_bytes": round(found.peak_heap_bytes),
+                "peak_broker": found.peak_broker,
+                "peak_hour_ms": found.peak_hour_ms,
                 "heap_limit_bytes": round(heap.limit_bytes),
-                "holds": verdict.holds,
+                "holds": found.holds,
             }
         )
     run.write("failover_kafka", pa.Table.from_pylist(hours, _HOURS))

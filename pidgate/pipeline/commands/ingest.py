@@ -18,8 +18,7 @@ from pidgate.client_settings import BadClientSettings, KafkaConfigOption, read_c
 from pidgate.pipeline import session
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
-from pidgate.pipeline.ingest.accounts import Account
-from pidgate.pipeline.ingest.batches import Rules, Taken
+from pidgate.pipeline.ingest.batches import Account, Rules, Taken
 from pidgate.pipeline.ingest.landed import Landed
 from pidgate.pipeline.ingest.loop import How, Ingest
 from pidgate.pipeline.ingest.topic import Topic
@@ -61,7 +60,7 @@ def ingest(
     max_events_per_batch: Annotated[
         int, typer.Option(min=1, help="Limits a batch and its memory.")
     ] = 200_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    as_json: common.JsonOption = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:

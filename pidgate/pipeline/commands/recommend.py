@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -13,10 +13,18 @@ from rich.table import Table
 from rich.text import Text
 
 from pidgate import units
-from pidgate.pipeline.commands import common
-from pidgate.pipeline.commands.progress import Progress
+from pidgate.pipeline.commands.common import (
+    Call,
+    HeapOption,
+    Progress,
+    Say,
+    command,
+    duration_ms,
+    heap_of,
+    print_rows,
+)
 from pidgate.pipeline.days import EVER, Days
-from pidgate.pipeline.engines import Engine, results_of
+from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.in_force import expiration_ms, newest_event, settings, shares
 from pidgate.pipeline.passes import RECOMMEND, Pass
@@ -57,11 +65,10 @@ ServersOption = Annotated[
 ]
 
 
+@command
 def recommend(
-    tables: common.TablesOption = common.DEFAULT_TABLES,
-    since: common.SinceOption = None,
-    until: common.UntilOption = None,
-    heap: common.HeapOption = None,
+    call: Call,
+    heap: HeapOption = None,
     after_mending: AfterMendingOption = False,
     candidates: Annotated[
         str, typer.Option(help="More rates to try for all users, to see what they would refuse: 10,50,100.")
@@ -75,35 +82,32 @@ def recommend(
     ] = DEFAULTS.least_ids,
     enforce: EnforceOption = False,
     bootstrap_servers: ServersOption = "",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the recommendations as JSON lines instead.")
-    ] = False,
-    engine: common.EngineOption = Engine.SPARK,
-    master: common.MasterOption = None,
-    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Find each user's quota, with its price: a cap for now, and a rate for after mending."""
-    tried, days, heap_bytes = rates_of(candidates), Days.parsed(since, until), common.heap_of(heap)
     asked = Asked(
         headroom=headroom,
-        least_history_ms=common.duration_ms(least_history, "--least-history"),
+        least_history_ms=duration_ms(least_history, "--least-history"),
         least_ids=least_ids,
         after_mending=after_mending,
+        heap_bytes=heap_of(heap),
+        tried=rates_of(candidates),
+        enforce=enforce,
+        servers=bootstrap_servers,
     )
-    found, console = common.start("recommend", tables, master, memory, engine)
-    progress = Progress(console, ["recommend"])
-    with progress.of("recommend"), replacing(found) as run:
-        totals = write_recommendations(
-            run, progress.say, days=days, tried=tried, asked=asked, heap_bytes=heap_bytes
-        )
-        write_files(run, progress.say, totals, enforce=enforce, servers=bootstrap_servers)
-    _show(found, console, as_json=as_json)
+    tables, progress = call.tables, Progress(call.console, ["recommend"])
+    with progress.of("recommend"), replacing(tables) as run:
+        totals = write_recommendations(run, progress.say, call.days, asked)
+        write_files(run, progress.say, totals, asked)
+    if call.as_json:
+        print_rows(tables.query("recommendations"))
+    else:
+        _show(tables, call.console)
 
 
-def rates_of(text: str) -> list[float]:
+def rates_of(text: str) -> tuple[float, ...]:
     """Parse `10,50,100`. Raises BadOption."""
     try:
-        rates = [float(rate) for rate in text.split(",") if rate.strip()]
+        rates = tuple(float(rate) for rate in text.split(",") if rate.strip())
     except ValueError as error:
         raise BadOption(f"--candidates takes numbers, as in 10,50,100, not {text!r}") from error
     if any(not 0.001 <= rate <= 1e9 for rate in rates):
@@ -111,21 +115,13 @@ def rates_of(text: str) -> list[float]:
     return rates
 
 
-def write_recommendations(
-    run: Run,
-    say: common.Say,
-    *,
-    days: Days = EVER,
-    tried: Sequence[float] = (),
-    asked: Asked = DEFAULTS,
-    heap_bytes: int | None = None,
-) -> Row:
+def write_recommendations(run: Run, say: Say, days: Days = EVER, asked: Asked = DEFAULTS) -> Row:
     """Write recommendations and recommend_candidates; write and return the row of recommend_totals.
 
     Raises HistoryEmpty.
     """
     run.tables.check_events("decision", days)
-    question = _question(run.tables, tuple(tried), asked, heap_bytes)
+    question = _question(run.tables, asked)
     remember_ms = settings(question.config).remember_ms
     found = results_of(Pass((RECOMMEND,), remember_ms, question.expiry_ms, question), run, days)
     begun = question.begun(found.each("recommend_extent", lambda extent: extent).to_pylist())
@@ -145,7 +141,7 @@ def write_recommendations(
     return totals
 
 
-def _question(tables: Tables, tried: tuple[float, ...], asked: Asked, heap_bytes: int | None) -> Question:
+def _question(tables: Tables, asked: Asked) -> Question:
     """Return what the replay of each user needs. Health is by labels, else by the places of harmful findings."""
     healthy_by, harmful, findings = BY_LABELS, HARMFUL.empty_table(), []
     if not tables.exists(LABELS_OF_IDS):
@@ -162,8 +158,6 @@ def _question(tables: Tables, tried: tuple[float, ...], asked: Asked, heap_bytes
         config=newest_event(tables, "config"),
         shares=shares(tables),
         expiry_ms=expiration_ms(tables),
-        heap_bytes=heap_bytes,
-        tried=tried,
         healthy_by=healthy_by,
         harmful=harmful,
         findings={row.pop("user"): row for row in findings},
@@ -179,17 +173,15 @@ _FINDINGS = """
 """
 
 
-def write_files(
-    run: Run, say: common.Say, totals: Mapping[str, Any], *, enforce: bool = False, servers: str = ""
-) -> None:
-    """Write recommended/quotas.yaml and recommended/changes.diff. `servers`: as typed, comma-separated."""
+def write_files(run: Run, say: Say, totals: Mapping[str, Any], asked: Asked) -> None:
+    """Write recommended/quotas.yaml and recommended/changes.diff."""
     tables = run.tables
     config = newest_event(tables, "config")
     changes = [
         NewRate(
             row["user"],
             row["recommended_rate"],
-            mode_of(row["mode"], row["current_rate"], enforce=enforce),
+            mode_of(row["mode"], row["current_rate"], enforce=asked.enforce),
             row["reasons"],
         )
         for row in run.query("recommendations", "from found where action = 'set' order by \"user\"")
@@ -208,7 +200,7 @@ def write_files(
         "Check it with `pidgate check --config`.",
     ]
     cluster = config["cluster"] if config else ""
-    reached = [server.strip() for server in servers.split(",") if server.strip()] or _brokers(tables)
+    reached = [server.strip() for server in asked.servers.split(",") if server.strip()] or _brokers(tables)
     default = totals["default_rate"]
     text = quotas_yaml(
         config, changes, head=head, cluster=cluster, bootstrap_servers=reached, default_rate=default
@@ -226,10 +218,7 @@ def _brokers(tables: Tables) -> list[str]:
     return [f"{one['host']}:{one['port']}" for one in told["brokers"]] if told else []
 
 
-def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
-    if as_json:
-        common.print_rows(tables.query("recommendations"))
-        return
+def _show(tables: Tables, console: Console) -> None:
     order = f"rogue_ids desc, list_position(['set', 'keep', 'none'], action), \"user\" limit {SHOWN}"
     rows = tables.query("recommendations", f"from found order by {order}")
     table = Table("user", "action", "now", "cap for now", "after mending", "why")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NamedTuple
-from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
@@ -18,11 +16,12 @@ from rich.text import Text
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import BadOption
+from pidgate.pipeline.files import Files
 from pidgate.pipeline.report.findings import findings, summary
 from pidgate.pipeline.report.page import page
 from pidgate.pipeline.report.reading import found as read
-from pidgate.pipeline.report.rows import Found
-from pidgate.pipeline.report.source import JOB_OF, Source
+from pidgate.pipeline.report.reading import whole
+from pidgate.pipeline.report.rows import JOB_OF, Found
 from pidgate.pipeline.tables import Tables
 from pidgate.units import about_size
 
@@ -53,7 +52,7 @@ def report(
     users: Annotated[
         int, typer.Option("--users", min=0, max=500, help="Number of users with a page, worst first.")
     ] = USERS,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON on stdout.")] = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Write the results of all jobs to one HTML file: findings, charts, and the recommended quotas."""
     days = Days.parsed(since, until)
@@ -65,7 +64,7 @@ def write_report(
     tables: Tables, output: Path | None = None, *, users: int = USERS, days: Days = EVER
 ) -> Made:
     """Write the report; `days` limit its charts and sums. Raises HistoryEmpty, TableUnreadable, BadOption."""
-    with Source(tables).whole():
+    with whole(tables):
         found = read(tables, pages=users, made_ms=time.time_ns() // 1_000_000, days=days)
         text = page(found)
     return Made(found, publish(tables, text, output), len(text.encode()))
@@ -74,38 +73,19 @@ def write_report(
 def publish(tables: Tables, text: str, output: Path | None) -> str:
     """Write to the file `output`, or to report.html under the tables; return the path. Raises BadOption.
 
-    Atomic: readers see the old or the new text.
+    Atomic: readers see the old or the new text. It contains personal data, so on a disk only its owner may read it.
     """
-    root, name, files = urlsplit(tables.root), "report.html", tables.files
-    if output is not None or root.scheme in ("", "file"):
-        return _local(output or Path(root.path if root.scheme else tables.root, name), text)
-    draft = f".{name}.draft"
-    files.replace(draft, text)
-    files.remove(name)
-    files.rename(draft, name)
-    return tables.path(name)
-
-
-def _local(path: Path, text: str) -> str:
+    files, name, path = tables.files, "report.html", tables.path("report.html").removeprefix("file://")
+    if output is not None:
+        files, name, path = Files(str(output.parent)), output.name, str(output)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=".report-", delete=False
-        ) as file:
-            try:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-                # The file contains personal data, so it keeps a temporary file's owner-only mode.
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        files.replace(name, text, private=True)
     except (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        reason = os.strerror(error.errno or 0)
         raise BadOption(
-            f"the report cannot be written to {path} ({error.strerror}): give another file by --output."
+            f"the report cannot be written to {path} ({reason}): give another file by --output."
         ) from error
-    return str(path)
+    return path
 
 
 def show(console: Console, made: Made, *, as_json: bool) -> None:

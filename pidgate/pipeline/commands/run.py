@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Final
 
+import pyarrow.dataset as ds
 import typer
 
 from pidgate.client_settings import KafkaConfigOption
-from pidgate.pipeline.commands import common
+from pidgate.pipeline.commands.analyses import write_ids, write_offenders, write_rates
+from pidgate.pipeline.commands.common import (
+    DEFAULT_TABLES,
+    Call,
+    HeapOption,
+    Progress,
+    Say,
+    command,
+    duration_ms,
+    heap_of,
+    pass_over,
+)
 from pidgate.pipeline.commands.failover import write_failover
-from pidgate.pipeline.commands.ids import write_ids
 from pidgate.pipeline.commands.ingest import (
     EVENTS_TOPIC,
     TopicOption,
     settings_of,
     take_events,
 )
-from pidgate.pipeline.commands.offenders import write_offenders
-from pidgate.pipeline.commands.progress import Progress
-from pidgate.pipeline.commands.rates import write_rates
 from pidgate.pipeline.commands.recommend import (
     DEFAULTS,
     LEAST_HISTORY,
@@ -41,10 +50,13 @@ from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.passes import FAILOVER, IDS, OFFENDERS, RATES, RECOMMEND, Pass
 from pidgate.pipeline.recommend.chosen import Asked
 from pidgate.pipeline.runs import Run, replacing
-from pidgate.pipeline.sample import sample_tables
+from pidgate.pipeline.schemas import PARTITIONS, table_schema
 from pidgate.pipeline.tables import Tables
 
 REPORT: Final = "report"
+SAMPLE_FOLDER: Final = "pidgate-sample"
+"""Tables of the sample that ships with the package: three days of made-up users, to try `--engine local`."""
+_SAMPLE_EVENTS: Final = Path(__file__).parents[1] / "sample_events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +64,12 @@ class Job:
     """A job. Its results replace the previous ones together after `write` returns."""
 
     name: str
-    write: Callable[[Run, common.Say], object]
+    write: Callable[[Run, Say], object]
 
 
+@command
 def run(
-    tables: common.TablesOption = common.DEFAULT_TABLES,
+    call: Call,
     kafka: Annotated[
         str | None,
         typer.Option("--kafka", help="Bootstrap servers: ingest the events topic first."),
@@ -67,34 +80,32 @@ def run(
     ] = None,
     topic: TopicOption = EVENTS_TOPIC,
     kafka_config: KafkaConfigOption = None,
-    since: common.SinceOption = None,
-    until: common.UntilOption = None,
     least_history: LeastHistoryOption = LEAST_HISTORY,
-    heap: common.HeapOption = None,
+    heap: HeapOption = None,
     after_mending: AfterMendingOption = False,
     enforce: EnforceOption = False,
     bootstrap_servers: ServersOption = "",
     output: OutputOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON on stdout.")] = False,
-    engine: common.EngineOption = Engine.SPARK,
-    master: common.MasterOption = None,
-    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Run all jobs, from the topic to the report, in one Spark session. An error names the failed job."""
-    if kafka is not None and engine is Engine.LOCAL:
+    if kafka is not None and call.engine is Engine.LOCAL:
         raise BadOption("--kafka: the topic is read by Spark alone. Leave out --engine local, or --kafka.")
-    days, settings = Days.parsed(since, until), settings_of(kafka_config)
-    least_ms = common.duration_ms(least_history, "--least-history")
-    asked = Asked(least_history_ms=least_ms, after_mending=after_mending)
-    of_heap = common.heap_of(heap)
-    every = jobs(days, asked, only=only, heap_bytes=of_heap, enforce=enforce, servers=bootstrap_servers)
+    days, settings = call.days, settings_of(kafka_config)
+    asked = Asked(
+        least_history_ms=duration_ms(least_history, "--least-history"),
+        after_mending=after_mending,
+        heap_bytes=heap_of(heap),
+        enforce=enforce,
+        servers=bootstrap_servers,
+    )
+    every = jobs(days, asked, only)
     todo = chosen(every, only)
     with_report = not only or REPORT in only
-    root, console = common.start("run", tables, master, memory, engine)
-    if engine is Engine.LOCAL and tables == common.DEFAULT_TABLES and not root.exists("events"):
+    root, console = call.tables, call.console
+    if call.engine is Engine.LOCAL and root.root == DEFAULT_TABLES and not root.exists("events"):
         root = sample_tables()
         console.print(
-            f"There are no events in {tables}: this is the sample of made-up users, in {root.root}."
+            f"There are no events in {DEFAULT_TABLES}: this is the sample of made-up users, in {root.root}."
         )
     names = [
         *(["ingest"] if kafka is not None else []),
@@ -109,7 +120,23 @@ def run(
     if with_report:
         with _named(progress, REPORT):
             made = write_report(root, output)
-        show(console, made, as_json=as_json)
+        show(console, made, as_json=call.as_json)
+
+
+def sample_tables() -> Tables:
+    """Return the tables of the sample; written on first use."""
+    tables, folders = Tables(None, SAMPLE_FOLDER), PARTITIONS.names
+    for events in sorted(_SAMPLE_EVENTS.glob("*.parquet")):
+        if not tables.exists("events", events.stem):
+            columns = [*table_schema(events.stem).names, *folders]
+            ds.write_dataset(
+                ds.dataset(events).scanner(columns),
+                Path(SAMPLE_FOLDER, "events", events.stem),
+                format="parquet",
+                partitioning=folders,
+                partitioning_flavor="hive",
+            )
+    return tables
 
 
 def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
@@ -122,30 +149,22 @@ def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
     return [job for job in every if job.name in only]
 
 
-def jobs(
-    days: Days = EVER,
-    asked: Asked = DEFAULTS,
-    *,
-    only: Sequence[str] | None = None,
-    heap_bytes: int | None = None,
-    enforce: bool = False,
-    servers: str = "",
-) -> Sequence[Job]:
+def jobs(days: Days = EVER, asked: Asked = DEFAULTS, only: Sequence[str] | None = None) -> Sequence[Job]:
     """Return all jobs that write results, in dependency order. All but `recommend` share one pass over the events."""
     sharing = [job for job in (RATES, OFFENDERS, IDS, FAILOVER) if not only or job in only]
     computed: list[tuple[Pass, Results]] = []
 
     def shared(run: Run) -> tuple[Pass, Results]:
         if not computed:
-            todo = common.pass_over(run.tables, days, *sharing)
+            todo = pass_over(run.tables, days, *sharing)
             computed.append((todo, results_of(todo, run, days)))
         return computed[0]
 
-    def recommend(run: Run, say: common.Say) -> None:
-        totals = write_recommendations(run, say, days=days, asked=asked, heap_bytes=heap_bytes)
-        write_files(run, say, totals, enforce=enforce, servers=servers)
+    def recommend(run: Run, say: Say) -> None:
+        totals = write_recommendations(run, say, days, asked)
+        write_files(run, say, totals, asked)
 
-    def ids(run: Run, say: common.Say) -> None:
+    def ids(run: Run, say: Say) -> None:
         try:
             run.tables.check_events("init_producer_id", days)
         except HistoryEmpty as nothing:
@@ -159,7 +178,7 @@ def jobs(
         Job(OFFENDERS, lambda run, say: write_offenders(run, shared(run)[1])),
         Job(RECOMMEND, recommend),
         Job(IDS, ids),
-        Job(FAILOVER, lambda run, say: write_failover(run, say, shared(run)[1], heap_bytes)),
+        Job(FAILOVER, lambda run, say: write_failover(run, say, shared(run)[1], asked.heap_bytes)),
     )
 
 

@@ -1,6 +1,6 @@
 """Model of broker heaps after one broker has died of producer ids.
 
-kip        KIP-936's example under its own rule: ids move with leadership, a broker dies above 200
+kip.csv    KIP-936's example under its own rule: ids move with leadership, a broker dies above 200
 held       ids and states that each user makes brokers hold, per hour
 placement  each broker's share of a topic's states; quotas in force
 loads      states per broker and hour under quotas: an upper bound of admissions per bucket

@@ -10,8 +10,8 @@
 create temp table loads as
 with planned as (
     select
-        past.*, plans.quota, if(own.is_named, own.rate, default_rate) as rate,
-        if(reopening.is_named or getvariable('all_reopen'), getvariable('reopens'), 0) as reopens
+        past.*, plans.quota, if(own."user" is null, default_rate, own.rate) as rate,
+        if(reopening."user" is not null or getvariable('all_reopen'), getvariable('reopens'), 0) as reopens
     from failover_past past
     cross join plans
     left join rates own on own.quota = plans.quota and own."user" = past."user"

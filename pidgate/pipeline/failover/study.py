@@ -5,7 +5,7 @@ The past of all users stays with the engine. Only sums by hour and topic reach t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidgate.pipeline.dealing import numbered
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.failover.cascade import (
     Heap,
@@ -26,6 +25,7 @@ from pidgate.pipeline.failover.cascade import (
 )
 from pidgate.pipeline.in_force import CHECK_INTERVAL_MS, Shares, windows
 from pidgate.pipeline.kernels import ArrowTables, Kernel
+from pidgate.pipeline.schemas import schema_of
 from pidgate.quota.settings import ProducerIdSettings
 
 HOUR_MS = 3_600_000
@@ -100,54 +100,39 @@ class Options:
 
 def loads_of(past: Past, plans: Mapping[str, Plan]) -> dict[str, Load]:
     """Return the load of each quota, hours x brokers, until the last use."""
+    defaults = [{"quota": quota, "default_rate": plan.default} for quota, plan in plans.items()]
+    rates = [
+        {"quota": quota, "user": user, "rate": rate}
+        for quota, plan in plans.items()
+        for user, rate in plan.rates.items()
+    ]
     tables = {
-        "plans": pa.table(
-            {
-                "quota": list(plans),
-                "default_rate": pa.array([plan.default for plan in plans.values()], pa.float64()),
-            }
-        ),
-        "rates": pa.Table.from_pylist(
-            [
-                {"quota": quota, "user": user, "rate": rate, "is_named": True}
-                for quota, plan in plans.items()
-                for user, rate in plan.rates.items()
-            ],
-            _RATES,
-        ),
-        "reopening": pa.Table.from_pylist(
-            [{"user": user, "is_named": True} for user in past.reopening or ()], _REOPENING
-        ),
+        "plans": pa.Table.from_pylist(defaults, schema_of("string: quota; double: default_rate")),
+        "rates": pa.Table.from_pylist(rates, schema_of("string: quota user; double: rate")),
+        "reopening": pa.table({"user": pa.array(past.reopening or (), pa.string())}),
     }
-    loads = past.ask(partial(_loads, tables, past.variables))
     shares = [
         {"topic": topic, "broker": broker, "share": share}
         for topic, of_topic in past.shares.items()
         for broker, share in of_topic.items()
     ]
-    with Kernel({"loads": loads, "shares": pa.Table.from_pylist(shares)}) as kernel:
+    both = {
+        "loads": past.ask(partial(_loads, tables, past.variables)),
+        "shares": pa.Table.from_pylist(shares),
+    }
+    with Kernel(both, past.variables) as kernel:
         kernel.run("failover/by_broker")
         rows = kernel.table("by_broker")
-    quotas, of_quota = numbered(rows["quota"])
-    hour_ms = rows["hour_ms"].to_numpy()
-    hours = range(int(hour_ms.min()), past.last_used_ms + 1, HOUR_MS)
-    brokers, at_broker = np.unique(rows["broker"].to_numpy(), return_inverse=True)
-    found = {}
-    for number, quota in enumerate(quotas):
-        mine = of_quota == number
-        grids = []
-        for name in ("ids", "states", "storm_states", "allowance_states"):
-            grid = np.zeros((len(hours), len(brokers)))
-            grid[(hour_ms[mine] - hours[0]) // HOUR_MS, at_broker[mine]] = rows[name].to_numpy()[mine] / 1_000
-            grids.append(grid)
-        found[quota] = Load(quota, hours, brokers.tolist(), *grids)
-    return found
-
-
-_RATES = pa.schema(
-    [("quota", pa.string()), ("user", pa.string()), ("rate", pa.float64()), ("is_named", pa.bool_())]
-)
-_REOPENING = pa.schema([("user", pa.string()), ("is_named", pa.bool_())])
+    quotas, hours, brokers = (np.unique(rows[name]) for name in ("quota", "hour_ms", "broker"))
+    grids = (
+        rows[name].to_numpy().reshape(len(quotas), len(hours), len(brokers)) / 1_000
+        for name in ("ids", "states", "storm_states", "allowance_states")
+    )
+    found = {
+        quota: Load(quota, hours.tolist(), brokers.tolist(), *of_quota)
+        for quota, *of_quota in zip(quotas.tolist(), *grids, strict=True)
+    }
+    return {quota: found[quota] for quota in plans}
 
 
 def _loads(tables: ArrowTables, variables: Mapping[str, float], past: pa.Table) -> pa.Table:
@@ -163,30 +148,14 @@ def verdicts(load: Load, options: Options, loss: Scenario) -> list[Verdict]:
     return [verdict(load, heap, one, run(load, heap, one)) for one in (as_it_was, loss)]
 
 
-def loss_to_study(unlimited: Load, options: Options, expiry_ms: int) -> Scenario:
-    """Return the loss used for every quota: the given or fullest broker, in its fullest hour without quotas.
-
-    Raises BadOption if the broker does not exist.
-    """
-    if options.lost_broker is not None and options.lost_broker not in unlimited.brokers:
-        raise BadOption(
-            f"there is no broker {options.lost_broker} to lose: the topology has {unlimited.brokers}."
-        )
-    return worst_loss(unlimited, options.lost_broker, options.reassign, -(-expiry_ms // HOUR_MS))
-
-
 def quota_that_holds(past: Past, options: Options, loss: Scenario) -> int | None:
     """Return the highest rate for all users without a death in either scenario; None if there is none."""
 
     def holds(rates: Sequence[int]) -> Mapping[int, bool]:
         loads = loads_of(past, {str(rate): Plan(rate) for rate in rates})
-        return {rate: all_hold(verdicts(loads[str(rate)], options, loss)) for rate in rates}
+        return {rate: all(one.holds for one in verdicts(loads[str(rate)], options, loss)) for rate in rates}
 
     return greatest_rate(holds, past.most_wanted)
-
-
-def all_hold(found: Iterable[Verdict]) -> bool:
-    return all(one.holds for one in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +178,20 @@ def solved(rate: int) -> str:
 
 
 def study(past: Past, plans: Mapping[str, Plan], options: Options) -> Answer:
-    """Run every plan (one is NO_QUOTA) unchanged and with the loss; solve for the rate without deaths."""
+    """Run every plan (one is NO_QUOTA) unchanged and with the loss; solve for the rate without deaths.
+
+    All quotas have the same loss: of the given or fullest broker, in its fullest hour without quotas. Raises
+    BadOption if the broker does not exist.
+    """
     loads = loads_of(past, plans)
-    loss = loss_to_study(loads[NO_QUOTA], options, past.expiry_ms)
+    brokers = loads[NO_QUOTA].brokers
+    if options.lost_broker is not None and options.lost_broker not in brokers:
+        raise BadOption(f"there is no broker {options.lost_broker} to lose: the topology has {brokers}.")
+    expiry_hours = -(-past.expiry_ms // HOUR_MS)
+    loss = worst_loss(loads[NO_QUOTA], options.lost_broker, options.reassign, expiry_hours)
     found = {quota: verdicts(load, options, loss) for quota, load in loads.items()}
     rate = None
-    if is_needed := not all_hold(found[NO_QUOTA]):
+    if is_needed := not all(one.holds for one in found[NO_QUOTA]):
         rate = quota_that_holds(past, options, loss)
     if rate is not None:
         again = loads_of(past, {solved(rate): Plan(rate)})

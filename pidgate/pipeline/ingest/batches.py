@@ -17,21 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.errors import TO_GO_ON, TopicLostData
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import clocks, seqs
-from pidgate.pipeline.ingest.columns import Record
+from pidgate.pipeline.ingest.columns import ARRIVALS, CLOCKS, GAPS, INTERVALS, Cause, Record
 from pidgate.pipeline.ingest.commits import WORK, CommitLog
 from pidgate.pipeline.ingest.reading import LAST_MS
-from pidgate.pipeline.ingest.records import Span, spans
-from pidgate.pipeline.ingest.staged import DAY_MS, STAGED, Staging, arrivals_of
-from pidgate.pipeline.ingest.topic import Offsets
+from pidgate.pipeline.ingest.staged import DAY_MS, Staging
+from pidgate.pipeline.ingest.topic import Offsets, Span, spans
 from pidgate.pipeline.schemas import folder_of
 from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.tasks import in_tasks, unsealed
 
 NUMBERS: Final = f"{WORK}/numbers"
-CLOCKS: Final = "clocks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +94,9 @@ class Batches:
             )
             raise TopicLostData(f"the topic lost data while it was read: {'; '.join(ranges)}. {TO_GO_ON}")
         intervals, twice = seqs.seen(numbers_seen(files), arrived, number)
-        known = arrow_tables.read(files, files.data_files(CLOCKS), clocks.OF_CLOCKS)
-        measured = clocks.measured(known, arrived)
-        paths = mended(files, staging, arrived, twice, clocks.shifts(measured, arrived))
+        known = files.read_table(files.data_files("clocks"), CLOCKS)
+        measured, shift_ms = clocks.measured(known, arrived)
+        paths = mended(files, staging, arrived, twice, shift_ms)
         fresh = arrived.filter(pa.array(~twice))
         # A hole without retention is skipped. After retention the next batch reports the loss.
         came = set(map(str, unique(arrived["kafka_partition"].drop_null())))
@@ -113,7 +111,7 @@ class Batches:
         )
         moves = self.log.moves(dict.fromkeys(paths, ()), staging, "batch")
         self.log.commit(
-            after, staging, moves + self.log.replacing(staging, {NUMBERS: intervals, CLOCKS: measured})
+            after, staging, moves + self.log.replacing(staging, {NUMBERS: intervals, "clocks": measured})
         )
         is_event = fresh["reason"].is_null()
         return Taken(
@@ -135,22 +133,18 @@ class Batches:
         place = self.tables.files.full(folder)
         staging = Staging(place, self.rules.late_after_ms, self.rules.ahead_ms, now_ms)
         read = self.read
-
-        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for task in batch["id"].to_pylist():
-                    yield staging.of(read(tasks[task]))
-
-        answers = self.tables.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, STAGED).toArrow()
-        arrived = arrivals_of(answers)
+        answers = in_tasks(self.tables.spark, tasks, lambda task: staging.of(read(task)))
+        found = {"arrivals": ARRIVALS.empty_table(), "cut": pa.table({"cut": [0]})}
+        found |= unsealed(answers.toArrow().to_batches())
+        arrived = found["arrivals"].combine_chunks()
         told_ms = pc.coalesce(arrived["append_time_ms"], arrived["wall_time_ms"], now_ms)
         arrived = arrived.append_column("seen_ms", pc.min_element_wise(told_ms, now_ms))
-        return arrived, pc.sum(answers["cut"]).as_py() or 0
+        return arrived, pc.sum(found["cut"]["cut"]).as_py()
 
 
 def numbers_seen(files: Files) -> pa.Table:
     """Return columns.INTERVALS as of the last commit."""
-    return arrow_tables.read(files, files.data_files(NUMBERS), seqs.OF_INTERVALS)
+    return files.read_table(files.data_files(NUMBERS), INTERVALS)
 
 
 def losses_between(
@@ -160,26 +154,24 @@ def losses_between(
 
     Pure.
     """
-    each = arrived.group_by("kafka_partition").aggregate([("kafka_offset", "min")]).to_pylist()
-    found = []
-    firsts = {one["kafka_partition"]: one["kafka_offset_min"] for one in each}
-    for partition in sorted(firsts.keys() - {None}):
-        first = firsts[partition]
-        following = expected.get(str(partition), 0)
-        last = min(first, first_held.get(str(partition), 0)) - 1
-        if last >= following:
-            here = pc.and_(
-                pc.equal(arrived["kafka_partition"], partition), pc.equal(arrived["kafka_offset"], first)
-            )
-            loss = seqs.Loss(
-                kafka_partition=partition,
-                first_offset=following,
-                last_offset=last,
-                resumed_ms=arrived["seen_ms"].filter(here)[0].as_py(),
-                topic_id=topic_id,
-            )
-            found.append(loss)
-    return tuple(found)
+    place = ["kafka_partition", "kafka_offset"]
+    in_order = arrived.filter(arrived["kafka_partition"].is_valid()).sort_by(
+        [(name, "ascending") for name in place]
+    )
+    firsts = in_order.group_by("kafka_partition", use_threads=False).aggregate(
+        [("kafka_offset", "first"), ("seen_ms", "first")]
+    )
+    losses = (
+        seqs.Loss(
+            kafka_partition=one["kafka_partition"],
+            first_offset=expected.get(str(one["kafka_partition"]), 0),
+            last_offset=min(one["kafka_offset_first"], first_held.get(str(one["kafka_partition"]), 0)) - 1,
+            resumed_ms=one["seen_ms_first"],
+            topic_id=topic_id,
+        )
+        for one in firsts.to_pylist()
+    )
+    return tuple(loss for loss in losses if loss.missing > 0)
 
 
 def mended(
@@ -200,7 +192,7 @@ def mended(
         shift = pa.array(shift_ms[of_file & ~twice])
         for folder, rows in _by_folder(path, _shifted(table, shift)):
             place = f"{staging}/{folder}/{uuid.uuid4().hex}.parquet"
-            arrow_tables.write(files, place, rows)
+            files.write_table(place, rows)
             paths.append(place)
     return paths
 
@@ -234,3 +226,37 @@ def unique(column: pa.ChunkedArray) -> list[Any]:
 
 def _counts(words: pa.ChunkedArray) -> dict[str, int]:
     return {row["values"]: row["counts"] for row in words.value_counts().to_pylist()}
+
+
+# Accounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Sums of the tables gaps/ and losses/, and the doubts in clocks/."""
+
+    gaps: int
+    missing: int
+    missing_by_retention: int
+    lost_offsets: int
+    clocks: clocks.Doubts
+
+
+def settle(files: Files, log: CommitLog, rules: Rules, now_ms: int) -> Account:
+    """Replace gaps/ and losses/, so that a late arrival closes its gap; gaps of dropped incarnations stay."""
+    position = log.position
+    before = files.read_table(files.data_files("gaps"), GAPS)
+    gaps, losses, intervals = seqs.settled(
+        numbers_seen(files), before, position.losses, now_ms - rules.gap_after_ms
+    )
+    staging = log.staging()
+    tables = {"gaps": gaps, "losses": losses, NUMBERS: intervals}
+    log.commit(position, staging, log.replacing(staging, tables))
+    missing = [(row["missing"], row["cause"]) for row in gaps.to_pylist()]
+    return Account(
+        gaps=len(missing),
+        missing=sum(count for count, _ in missing),
+        missing_by_retention=sum(count for count, cause in missing if cause == Cause.RETENTION),
+        lost_offsets=sum(loss.missing for loss in position.losses),
+        clocks=clocks.doubts(files.read_table(files.data_files("clocks"), CLOCKS)),
+    )

@@ -6,16 +6,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
-
-def _columns(text: str) -> StructType:
-    """Parse `name type, name type`; Spark's own parser needs a running Spark."""
-    columns = StructType()
-    for column in text.split(", "):
-        name, kind = column.split()
-        columns.add(name, kind)
-    return columns
+from pidgate.pipeline.schemas import schema_of
 
 
 class Reason(StrEnum):
@@ -72,35 +64,29 @@ _TEXT = pa.dictionary(pa.int32(), pa.string())
 ARRIVALS = pa.schema(
     [
         *((name, _TEXT) for name in ("type", "reason", "file", "gateway_id", "incarnation")),
-        ("seq", pa.int64()),
-        ("kafka_partition", pa.int32()),
-        *((name, pa.int64()) for name in ("kafka_offset", "append_time_ms", "wall_time_ms")),
+        *schema_of("int64: seq; int32: kafka_partition; int64: kafka_offset append_time_ms wall_time_ms"),
     ]
 )
 """Result of a task, one row per record. `reason`: null for an event; `file`: the file that has it."""
 
-DEAD_LETTERS = _columns(
-    "reason string, detail string, value binary, type string, gateway_id string, incarnation string, seq long, "
-    "wall_time_ms long, kafka_partition integer, kafka_offset long, append_time_ms long"
+DEAD_LETTERS = schema_of(
+    "string: reason detail; binary: value; string: type gateway_id incarnation; int64: seq wall_time_ms; "
+    "int32: kafka_partition; int64: kafka_offset append_time_ms"
 )
 """Rejected records: Reason, a sentence, the bytes, and the fields that were readable."""
 
-INTERVALS = _columns(
-    "gateway_id string, incarnation string, first_seq long, last_seq long, first_ms long, last_ms long, heard long"
-)
+INTERVALS = schema_of("string: gateway_id incarnation; int64: first_seq last_seq first_ms last_ms heard")
 """Observed numbers: one row per run without a gap, with its first and last time, and the last batch that had one."""
 
-GAPS = _columns(
-    "gateway_id string, incarnation string, first_seq long, last_seq long, missing long, noticed_ms long, cause string"
+GAPS = schema_of(
+    "string: gateway_id incarnation; int64: first_seq last_seq missing noticed_ms; string: cause"
 )
 """Missing numbers. `noticed_ms`: append time of the first event after them, not after it was read."""
 
-LOSSES = _columns(
-    "kafka_partition integer, first_offset long, last_offset long, missing long, resumed_ms long, topic_id string"
+LOSSES = schema_of(
+    "int32: kafka_partition; int64: first_offset last_offset missing resumed_ms; string: topic_id"
 )
 """Offsets deleted before they were read. `resumed_ms`: append time of the next record read."""
 
-CLOCKS = _columns(
-    "gateway_id string, incarnation string, hour_ms long, offset_ms long, applied_ms long, events long"
-)
+CLOCKS = schema_of("string: gateway_id incarnation; int64: hour_ms offset_ms applied_ms events")
 """Clocks of gateways against the broker's (clocks.py), by hour of append. No hour and offset: not known."""

@@ -33,7 +33,6 @@ from typing import Final
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.errors import OtherWriter, PipelineError, TableUnreadable
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.seqs import Loss
@@ -125,7 +124,7 @@ class CommitLog:
         staged = {}
         for folder, table in tables.items():
             path = f"{staging}/{folder}/whole.parquet"
-            arrow_tables.write(self._files, path, table)
+            self._files.write_table(path, table)
             staged[path] = tuple(self._files.data_files(folder))
         return self.moves(staged, staging, "whole")
 

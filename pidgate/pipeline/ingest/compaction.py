@@ -8,17 +8,17 @@ to open a removed file and must start again.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.errors import TableUnreadable
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.commits import CommitLog
-from pidgate.pipeline.tables import Tables, in_order
+from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.tasks import envelope, in_tasks, unsealed
 
 SMALL_BYTES: Final = 8 << 20
 """A merged file is below twice this size; half a million events or more, which fit into a task's memory."""
@@ -48,17 +48,14 @@ def compact(tables: Tables, log: CommitLog, at_least: int = AT_LEAST) -> int:
     if not groups:
         return 0
     staging = log.staging()
-    root = tables.files.full("")
+    root = files.full("")
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            numbers = batch["id"].to_pylist()
-            merged = [_merged(Files(root), groups[number], staging) for number in numbers]
-            yield pa.record_batch({"number": pa.array(numbers, pa.int64()), "path": pa.array(merged)})
+    def merge(paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        merged = {"path": [_merged(Files(root), paths, staging)], "replaces": [paths]}
+        yield envelope("merged", pa.table(merged))
 
-    tasks = tables.spark.range(0, len(groups), 1, len(groups))
-    answers = tasks.mapInArrow(run, "number long, path string").toArrow().to_pylist()
-    staged = {row["path"]: tuple(groups[row["number"]]) for row in answers}
+    answers = unsealed(in_tasks(tables.spark, groups, merge).toArrow().to_batches())["merged"]
+    staged = {row["path"]: tuple(row["replaces"]) for row in answers.to_pylist()}
     log.commit(log.position, staging, log.moves(staged, staging, "compacted"))
     return sum(map(len, groups))
 
@@ -69,9 +66,11 @@ def _merged(files: Files, paths: Sequence[str], staging: str) -> str:
     for path in paths:
         with files.input(path) as stream:
             found.append(pq.ParquetFile(stream).read())
-    table = pa.concat_tables(found).sort_by([(name, "ascending") for name in in_order()])
+    # Clocks of gateways differ, their numbers do not lie.
+    order = [(name, "ascending") for name in ("gateway_id", "incarnation", "seq")]
+    table = pa.concat_tables(found).sort_by(order)
     target = f"{staging}/{paths[0].rpartition('/')[0]}/{uuid.uuid4().hex}.parquet"
-    arrow_tables.write(files, target, table)
+    files.write_table(target, table)
     with files.input(target) as stream:
         written = pq.ParquetFile(stream).metadata.num_rows
     if written != table.num_rows:

@@ -20,8 +20,7 @@ from pidgate.pipeline.errors import BadOption, TableUnreadable
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.columns import Place, Record
 from pidgate.pipeline.ingest.commits import Position
-from pidgate.pipeline.ingest.records import Span
-from pidgate.pipeline.ingest.topic import Offsets
+from pidgate.pipeline.ingest.topic import Offsets, Span
 
 _LINES: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 _BYTES_PER_RECORD: Final = 200

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pidgate.pipeline.errors import BadOption, OtherWriter, raised_in_task
-from pidgate.pipeline.ingest.accounts import Account, settle
-from pidgate.pipeline.ingest.batches import Batches, Rules, Taken
+from pidgate.pipeline.ingest.batches import Account, Batches, Rules, Taken, settle
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.compaction import compact
 from pidgate.pipeline.ingest.landed import Landed

@@ -1,13 +1,14 @@
 """Topic records -> events, checked like in the gateways' own reader (events/reading.py).
 
 msgspec reads records in exactly this version's form, with all fields of the right type and no others. Every
-record that it rejects goes to the gateways' reader (doubtful.py), which knows all versions and gives the
-reason. The fast reader may reject too much, but must never accept a record that the other rejects or reads
-differently; a test compares both on generated corruption. Pure.
+record that it rejects goes to the gateways' reader, which knows all versions and gives the reason. The fast
+reader may reject too much, but must never accept a record that the other rejects or reads differently; a test
+compares both on generated corruption. Pure.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import reduce
@@ -18,9 +19,10 @@ import msgspec
 import pyarrow as pa
 
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION
+from pidgate.events.reading import EventUnreadable, UnknownEventType, fields_of, from_json
 from pidgate.pipeline.ingest.columns import DeadLetter, Good, Reason
-from pidgate.pipeline.ingest.doubtful import answer_to
 
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 LAST_MS: Final = 253_402_300_799_999
 """End of the year 9999; later days have no name."""
 
@@ -39,6 +41,31 @@ def surely(value: bytes | None) -> Good | None:
     # UnicodeDecodeError and msgspec's errors are ValueErrors.
     except (ValueError, RecursionError):
         return None
+
+
+def answer_to(value: bytes | None) -> Good | DeadLetter:
+    """Read one record as gateways do. Never raises, whatever the bytes."""
+    if value is None:
+        return DeadLetter(Reason.MALFORMED.value, "a record without a value")
+    given: dict[str, Any] = {}
+    try:
+        given = fields_of(value)
+        return Good(from_json(value), json.loads(value)["schema_version"])
+    except EventUnreadable as problem:
+        reason = Reason.UNKNOWN_TYPE if isinstance(problem, UnknownEventType) else Reason.MALFORMED
+        return DeadLetter(reason.value, str(problem), **_identity(given))
+
+
+def _identity(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the identity as far as readable: an unreadable event still counts as arrived."""
+    found: dict[str, Any] = {}
+    for name in ("type", "gateway_id", "incarnation"):
+        if type(given.get(name)) is str:
+            found[name] = given[name]
+    for name in ("seq", "wall_time_ms"):
+        if type(given.get(name)) is int and _LOWEST <= given[name] <= _HIGHEST:
+            found[name] = given[name]
+    return found
 
 
 def misplaced(
@@ -91,7 +118,7 @@ def columns_of(found: Sequence[Good], schema: pa.Schema) -> Mapping[str, pa.Arra
 # msgspec classes for each event type and nested record, generated from the event definitions.
 
 _SIMPLE: Mapping[object, object] = {
-    int: Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)],
+    int: Annotated[int, msgspec.Meta(ge=_LOWEST, le=_HIGHEST)],
     float: Annotated[float, msgspec.Meta(gt=-1e300, lt=1e300)],
 }
 

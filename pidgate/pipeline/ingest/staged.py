@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import gc
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from pidgate.pipeline import arrow_tables
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.columns import ARRIVALS, DEAD_LETTERS, DeadLetter, Good, Place, Record
 from pidgate.pipeline.ingest.reading import LAST_MS, columns_of, cut_use, misplaced, read
 from pidgate.pipeline.schemas import bucket_of, folder_of, table_schema
+from pidgate.pipeline.tasks import envelope
 
-STAGED = "arrivals binary, cut long"
-"""Result of a task: rows of ARRIVALS as an Arrow stream, and the number of cut id_usage intervals."""
 AT_ONCE = 50_000
 """Records of a task in memory."""
 DAY_MS = 86_400_000
@@ -43,9 +39,8 @@ class Staging:
     ahead_ms: int
     now_ms: int
 
-    def of(self, records: Iterable[Record]) -> pa.RecordBatch:
-        """Write all records of a task; return STAGED."""
-        told: dict[str, list[bytes | int]] = {"arrivals": [], "cut": []}
+    def of(self, records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
+        """Write all records of a task; yield envelopes of ARRIVALS, and of the number of cut id_usage intervals."""
         reading = iter(records)
         # The loop creates no cycles, and collection takes a third of the time.
         gc.disable()
@@ -54,18 +49,10 @@ class Staging:
                 task = _Task(self)
                 for value, place in chain([first], islice(reading, AT_ONCE - 1)):
                     task.add(value, place)
-                told["arrivals"].append(task.end())
-                told["cut"].append(task.cut)
-            schema = pa.schema([("arrivals", pa.binary()), ("cut", pa.int64())])
-            return pa.record_batch(told, schema)
+                yield envelope("arrivals", task.end())
+                yield envelope("cut", pa.table({"cut": [task.cut]}))
         finally:
             gc.enable()
-
-
-def arrivals_of(answers: pa.Table) -> pa.Table:
-    """Return ARRIVALS of all tasks."""
-    told = [pa.ipc.open_stream(row.as_buffer()).read_all() for row in answers["arrivals"]]
-    return pa.concat_tables([ARRIVALS.empty_table(), *told]).unify_dictionaries().combine_chunks()
 
 
 class _Task:
@@ -99,15 +86,15 @@ class _Task:
         day = min(max(at_ms, 0), LAST_MS) // DAY_MS
         self._dead.setdefault(day, []).append((value, dead, place))
 
-    def end(self) -> bytes:
+    def end(self) -> pa.Table:
         """Write all files; return ARRIVALS."""
         told = [ARRIVALS.empty_table()]
         for (word, day, bucket), (events, places) in self._events.items():
-            schema = _schema_of(word)
+            schema = table_schema(word)
             columns = {**columns_of(events, schema), **_columns(Place, places, schema)}
             table = pa.table([columns[name] for name in schema.names], schema=schema)
             told.append(self._written(folder_of(word, day, bucket), table, type=word, reason=None))
-        schema = to_arrow_schema(DEAD_LETTERS)
+        schema = DEAD_LETTERS
         for day, rows in self._dead.items():
             values, found, where = zip(*rows, strict=True)
             columns = {**_columns(DeadLetter, found, schema), **_columns(Place, where, schema)}
@@ -115,15 +102,12 @@ class _Task:
             table = pa.table([columns[name] for name in schema.names], schema=schema)
             at = datetime.fromtimestamp(day * 86_400, UTC)
             told.append(self._written(f"dead_letters/day={at:%Y-%m-%d}", table))
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, ARRIVALS) as stream:
-            stream.write_table(pa.concat_tables(told).unify_dictionaries())
-        return bytes(sink.getvalue())
+        return pa.concat_tables(told).unify_dictionaries()
 
     def _written(self, folder: str, table: pa.Table, **same: str | None) -> pa.Table:
         """Write a file; return ARRIVALS of its rows, with `same` in every row."""
         path = f"{folder}/{self._name}"
-        arrow_tables.write(self._files, path, table)
+        self._files.write_table(path, table)
         common = {"file": path, **same}
         columns = {name: pa.repeat(pa.scalar(text, pa.string()), len(table)) for name, text in common.items()}
         columns |= {name: table[name] for name in ARRIVALS.names if name not in common}
@@ -139,8 +123,3 @@ def _columns(
         name: pa.array(values, schema.field(name).type)
         for name, values in zip(names, zip(*rows, strict=True), strict=True)
     }
-
-
-@cache
-def _schema_of(event_type: str) -> pa.Schema:
-    return to_arrow_schema(table_schema(event_type))

@@ -3,6 +3,5 @@
 by_id.sql      a bucket of producer ids -> one row per id: start, last use, requests, errors
 sources.sql    all ids of some users -> places, sources, and the sums behind their features
 apps.sql       the same of the calm ones of each application
-features.py    features from the sums
-findings.py    one row per user and pattern, in words
+findings.py    features from the sums, and one row per user and pattern, in words
 """

@@ -121,7 +121,10 @@ with judged as (
     from crowds
     where kind = 'client_id'
 )
-select *
+select
+    * replace (coalesce(late_long, 0) / nullif(late_ids, 0) as late_long), long_ms / greatest(1, lives_ms) as long_time,
+    lives_ms / greatest(1, end_ms - first_ms) as alive, lives_at_address / length_at_address as alive_at_address,
+    lives_at_client_id / length_at_client_id as alive_at_client_id
 from lives
 left join summed using ("user", app)
 left join at_address using ("user", app)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,23 +15,19 @@ from pidgate.findings.patterns import HARMFUL, Pattern
 from pidgate.findings.rules import APPS, SOURCES, is_unknown, pattern_of
 from pidgate.findings.sentences import Row, evidence, sentence, unexplained
 from pidgate.pipeline.kernels import ArrowTables, Kernel
-from pidgate.pipeline.offenders.features import app_features, source_features
+from pidgate.pipeline.schemas import schema_of
 
 FINDINGS: Final = pa.schema(
     [
-        ("user", pa.string()),
-        ("pattern", pa.string()),
-        ("harmful", pa.bool_()),
-        ("new_ids", pa.int64()),
-        ("share", pa.float64()),
-        ("client_id", pa.string()),
-        ("address", pa.string()),
+        *schema_of(
+            "string: user pattern; bool: harmful; int64: new_ids; double: share; string: client_id address"
+        ),
         ("evidence", pa.map_(pa.string(), pa.string())),
         ("sentence", pa.string()),
     ]
 )
-PLACES: Final = pa.schema([(name, pa.string()) for name in ("user", "client_id", "address", "pattern")])
-_PATTERNS: Final = pa.schema([("source", pa.int64()), ("pattern", pa.string()), ("is_harmful", pa.bool_())])
+PLACES: Final = schema_of("string: user client_id address pattern")
+_PATTERNS: Final = schema_of("int64: source; string: pattern; bool: is_harmful")
 
 
 def by_user(tables: ArrowTables) -> dict[str, pa.Table]:
@@ -49,7 +46,7 @@ def by_user(tables: ArrowTables) -> dict[str, pa.Table]:
         ]
         kernel.add("patterns", pa.Table.from_pylist(patterns, _PATTERNS))
         kernel.run("offenders/apps")
-        apps = list(_judged_apps(kernel, span))
+        apps = list(_judged_apps(kernel))
         places = kernel.table("harmful_places")
     return {
         "offenders": pa.Table.from_pylist(list(findings(sources, apps)), FINDINGS),
@@ -112,22 +109,37 @@ def judged_sources(kernel: Kernel) -> Iterator[dict[str, Any]]:
     for row in kernel.table("clocks").to_pylist():
         clocks[row["source"]][row["gap_ms"]].append(row)
     for row in kernel.table("sources").to_pylist():
-        found = source_features(row, beats[row["source"]], clocks[row["source"]])
-        pattern = pattern_of(SOURCES, features_of(SourceFeatures, found))
-        yield {**_named(row, "source", "user", "client", "address"), **found, "pattern": pattern}
+        at_gap = clocks[row["source"]]
+        rhythm = cadence.best_beat(
+            (one["gap_ms"], cadence.beat(one, at_gap[one["gap_ms"]])) for one in beats[row["source"]]
+        )
+        for name in {"interval_ms", "pause_ms", "run_ms"} & rhythm.keys():
+            rhythm[name] = int(rhythm[name])
+        found = {**row, "life_ms": _mean_ms(row["log_life"], row["used"]), **rhythm}
+        yield {**found, "pattern": pattern_of(SOURCES, features_of(SourceFeatures, found))}
 
 
-def _judged_apps(kernel: Kernel, span: Span) -> Iterator[dict[str, Any]]:
+def _judged_apps(kernel: Kernel) -> Iterator[dict[str, Any]]:
     """Yield applications with their features and `pattern`; None: no rule fits."""
     for row in kernel.table("apps").to_pylist():
-        found = app_features(row, span)
-        pattern = pattern_of(APPS, features_of(AppFeatures, found))
-        names = _named(row, "user", "address", "crowd_address", "crowd_client_id")
-        yield {**names, "client": row["only_client_id"] or row["app"], **found, "pattern": pattern}
+        late, over = row["late_ids"], row["over_ids"]
+        found = {
+            **row,
+            "client": row["only_client_id"] or row["app"],
+            "over_life_ms": _mean_ms(row["log_over_life"], over),
+            "starts_rhythm": _concentration(row["starts_across"], row["starts_up"], late),
+            "ends_rhythm": _concentration(row["ends_across"], row["ends_up"], over),
+        }
+        yield {**found, "pattern": pattern_of(APPS, features_of(AppFeatures, found))}
 
 
-def _named(row: Row, *names: str) -> dict[str, Any]:
-    return {name: row[name] for name in names}
+def _mean_ms(logarithms: int, count: int) -> int | None:
+    return int(cadence.geometric_mean(logarithms, count)) if count else None
+
+
+def _concentration(across: int | None, up: int | None, count: int) -> float | None:
+    """Return how far times keep to one hour of the day: 0 not at all, 1 always the same moment."""
+    return math.hypot(across or 0, up or 0) / cadence.MILLION / count if count else None
 
 
 def findings(sources: Iterable[Row], apps: Iterable[Row]) -> Iterator[dict[str, Any]]:
@@ -150,41 +162,26 @@ def findings(sources: Iterable[Row], apps: Iterable[Row]) -> Iterator[dict[str, 
     for user, ids in all_ids.items():
         rest = ids - explained[user]
         if user not in found or is_unknown(rest, ids):
-            yield _unknown(user, rest, ids)
+            yield finding(Pattern.UNKNOWN, {"user": user}, 0, rest, ids)
 
 
 def finding(pattern: Pattern, row: Row, alike: int, ids: int, all_ids: int) -> dict[str, Any]:
-    """Return the row of `offenders` for a pattern, in words."""
-    numbers = {name: str(value) for name, value in evidence(pattern, row).items()}
-    return _row(
-        row["user"], pattern, ids, all_ids, row["client"], row["address"], {**numbers, "sources": str(alike)},
-        sentence(pattern, row, alike),
-    )  # fmt: skip
-
-
-def _unknown(user: str, ids: int, all_ids: int) -> dict[str, Any]:
-    numbers, text = {"unexplained": str(ids)}, unexplained(user, ids, all_ids)
-    return _row(user, Pattern.UNKNOWN, ids, all_ids, None, None, numbers, text)
-
-
-def _row(
-    user: str,
-    pattern: Pattern,
-    ids: int,
-    all_ids: int,
-    client: str | None,
-    address: str | None,
-    numbers: Mapping[str, str],
-    text: str,
-) -> dict[str, Any]:
+    """Return the row of `offenders` for a pattern, in words. `row`: its largest source or application, if known."""
+    if pattern is Pattern.UNKNOWN:
+        numbers, text = {"unexplained": str(ids)}, unexplained(row["user"], ids, all_ids)
+    else:
+        numbers = {name: str(value) for name, value in evidence(pattern, row).items()} | {
+            "sources": str(alike)
+        }
+        text = sentence(pattern, row, alike)
     return {
-        "user": user,
+        "user": row["user"],
         "pattern": pattern.value,
         "harmful": pattern in HARMFUL,
         "new_ids": ids,
         "share": ids / all_ids if all_ids else 0.0,
-        "client_id": client,
-        "address": address,
+        "client_id": row.get("client"),
+        "address": row.get("address"),
         "evidence": list(numbers.items()),
         "sentence": text,
     }

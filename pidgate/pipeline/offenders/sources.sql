@@ -63,7 +63,14 @@ with started as (
 ), named as (
     select source, min("user") as "user", min(client) as client, min(shared_address) as address from places group by all
 )
-select * from summed join named using (source);
+select
+    * replace (
+        one_request / nullif(used, 0) as one_request, two_requests / nullif(used, 0) as two_requests,
+        coalesce(requests, 0) / nullif(used, 0) as requests, short_lived / nullif(used, 0) as short_lived,
+        failed / nullif(used, 0) as failed, transactional / ids as transactional, connections / ids as connections
+    ),
+    cut / nullif(closed, 0) as resets, greatest(1, end_ms - first_ms) as active_ms, lives_ms / active_ms as alive
+from summed join named using (source);
 
 -- The beat of each source's starts, as findings/cadence.py defines it. Starts are joined by second, then to bursts: those
 -- no further apart than each of the gaps.

@@ -97,9 +97,17 @@ select
 from ranked
 group by all;
 
--- Whole numbers only: rates/figures.py computes each share and mean. Percentiles of new ids per hour include every hour
--- from the user's first to its last: quiet_hours had none, the others are sorted.
-create temp table users as
+-- Shares and means are computed once, from whole sums. Percentiles of new ids per hour are interpolated linearly (as numpy's)
+-- and include every hour from the user's first to its last: `quiet` ones had none, the `busy` ones are sorted.
+create temp macro in_hour(place, quiet, busy) as if(place < quiet, 0, busy[place - quiet + 1]);
+create temp macro per_hour(percent, hours, quiet, busy) as
+    in_hour((hours - 1) * percent // 100, quiet, busy)
+    + (
+        in_hour(least((hours - 1) * percent // 100 + 1, hours - 1), quiet, busy)
+        - in_hour((hours - 1) * percent // 100, quiet, busy)
+    ) * ((hours - 1) * percent % 100) / 100;
+
+create temp table rates_users as
 with used as (
     select
         "user", sum(ids)::bigint as ids, sum(requests)::bigint as requests, min(first_ms) as first_used_ms,
@@ -139,8 +147,10 @@ with used as (
 select
     "user", first_ms, last_ms, coalesce(ids, 0) as ids, coalesce(new_ids, 0) as new_ids,
     coalesce(in_minute, 0) as peak_new_ids_per_minute, coalesce(in_hour, 0) as peak_new_ids_per_hour,
-    coalesce(in_day, 0) as peak_new_ids_per_day, hours, quiet as quiet_hours, busy as busy_hours,
-    life_ms_p50, life_ms_p95, coalesce(requests, 0) as requests, partitions, ids_with_partitions,
-    coalesce(refusals, 0) as refusals, coalesce(refused_ids, 0) as refused_ids, waited_ms_p50, waited_ms_p95,
-    coalesce(gave_up, 0) as gave_up, coalesce(ids_held, 0) as ids_held, coalesce(states_held, 0) as states_held
+    coalesce(in_day, 0) as peak_new_ids_per_day, per_hour(50, hours, quiet, busy) as new_ids_per_hour_p50,
+    per_hour(95, hours, quiet, busy) as new_ids_per_hour_p95, per_hour(99, hours, quiet, busy) as new_ids_per_hour_p99,
+    life_ms_p50, life_ms_p95, coalesce(requests, 0) as requests, requests / nullif(ids, 0) as requests_per_id,
+    partitions / nullif(ids_with_partitions, 0) as partitions_per_id, coalesce(refusals, 0) as refusals,
+    coalesce(refused_ids, 0) as refused_ids, waited_ms_p50, waited_ms_p95, coalesce(gave_up, 0) as gave_up,
+    coalesce(ids_held, 0) as ids_held, coalesce(states_held, 0) as states_held
 from known;

@@ -1,7 +1,8 @@
 """Recommended quotas: each user's history replayed by the gateway's own bucket, with the price of each rate.
 
-histories.py    arrivals with health and traffic, and each user's story; the only Spark beside the tables
-measured.py     one user's needs and the costs of rates; trial.py replays one rate
+by_id.sql       arrivals with health and traffic
+by_user.sql     each user's story
+measured.py     one user's needs (measures.sql) and the costs of rates; trial.py replays one rate
 chosen.py       the rule: from needs to a cap for now and a rate after mending
 sentences.py    every sentence, from a row of the result tables
 recommended.py  the result tables

@@ -23,7 +23,6 @@ WORKDAYS_OF_A_WEEK: Final = 5 / 7
 """Share of the history's days on which an application that rests at weekends is seen."""
 FEWEST_CYCLES: Final = 3
 """Weeks that are enough evidence of a user that is seen once a week."""
-MOST_GROWTH: Final = 2.0
 
 
 class Action(StrEnum):
@@ -55,6 +54,13 @@ class Asked:
     least_ids: int = 20
     after_mending: bool = False
     """Write the rate after mending where there is a rogue, instead of the cap."""
+    heap_bytes: int | None = None
+    tried: tuple[float, ...] = ()
+    """More rates to try for all users."""
+    enforce: bool = False
+    """Write `mode: enforce` beside new rates."""
+    servers: str = ""
+    """Bootstrap servers for the file, as typed, comma-separated."""
 
     @property
     def least_days(self) -> int:
@@ -88,7 +94,7 @@ class Need:
 
 
 Row = dict[str, Any]
-"""A user's measures (measured.py), story (histories.py) and quota in force."""
+"""A user's measures (measured.py), story (by_user.sql) and quota in force."""
 
 
 def choose(user: Row, asked: Asked) -> tuple[Action, float | None, Lack | None]:

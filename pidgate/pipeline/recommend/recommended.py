@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pidgate.pipeline.dealing import dealt, numbered
 from pidgate.pipeline.failover.cascade import Heap
 from pidgate.pipeline.in_force import (
     CHECK_INTERVAL_MS,
@@ -23,9 +22,10 @@ from pidgate.pipeline.in_force import (
 )
 from pidgate.pipeline.kernels import ArrowTables, Kernel
 from pidgate.pipeline.recommend.chosen import A_DAY_MS, Action, Asked, choose
-from pidgate.pipeline.recommend.measured import COST, MEASURES, Course, Seen, row_of
+from pidgate.pipeline.recommend.measured import COST, MEASURES, Course, measured
 from pidgate.pipeline.recommend.sentences import reasons, remedies
 from pidgate.pipeline.recommend.trial import rounded_up
+from pidgate.pipeline.schemas import schema_of
 
 Row = dict[str, Any]
 
@@ -34,47 +34,34 @@ DEFAULT_COVERS: Final = 0.95
 JUDGED_SHARE: Final = 7 / 30
 JUDGED_MOST_MS: Final = 7 * A_DAY_MS
 """At most the last week judges the rates; the days before it are for learning."""
-_TEXTS: Final = pa.list_(pa.string())
-_TOTALS: Final = {
-    pa.int64(): "begin_ms split_ms end_ms history_ms history_days least_history_ms least_days least_ids heap_bytes "
+TOTALS: Final = schema_of(
+    "int64: begin_ms split_ms end_ms history_ms history_days least_history_ms least_days least_ids heap_bytes "
     "default_users default_covers default_states recommended_states unlimited judged_healthy_ids "
-    "judged_cap_refused_healthy",
-    pa.float64(): "headroom states_that_fit broker_share default_rate",
-    pa.string(): "healthy_by",
-}
-TOTALS: Final = pa.schema([(name, kind) for kind, names in _TOTALS.items() for name in names.split()])
+    "judged_cap_refused_healthy; double: headroom states_that_fit broker_share default_rate; string: healthy_by"
+)
 RECOMMENDATIONS: Final = pa.schema(
     [
-        *((name, pa.string()) for name in ("user", "owner", "mode", "source", "set_by", "action", "lacks")),
-        *((name, pa.float64()) for name in ("current_rate", "recommended_rate", "headroom")),
-        ("lower_bound", pa.bool_()),
+        *schema_of(
+            "string: user owner mode source set_by action lacks; double: current_rate recommended_rate headroom; "
+            "bool: lower_bound"
+        ),
         *MEASURES,
-        *((name, pa.int64()) for name in ("cap_states", "mended_states", "recommended_states")),
-        *((name, pa.int64()) for name in ("first_ms", "last_ms", "days", "history_ms")),
-        *((name, _TEXTS) for name in ("patterns", "rogues")),
-        *((name, pa.string()) for name in ("client", "top_topic")),
-        ("top_broker", pa.int64()),
-        ("reasons", _TEXTS),
-        ("remedies", _TEXTS),
+        *schema_of(
+            "int64: cap_states mended_states recommended_states first_ms last_ms days history_ms; "
+            "strings: patterns rogues; string: client top_topic; int64: top_broker; strings: reasons remedies"
+        ),
     ]
 )
 CANDIDATES: Final = pa.schema(
-    [
-        ("user", pa.string()),
-        *((name, pa.int64()) for name in ("ids", "requests", "records")),
-        ("candidate_rate", pa.float64()),
-        *COST,
-    ]
+    [*schema_of("string: user; int64: ids requests records; double: candidate_rate"), *COST]
 )
-EXTENT: Final = pa.schema([(name, pa.int64()) for name in ("day", "first_ms", "last_ms")])
+EXTENT: Final = schema_of("int64: day first_ms last_ms")
 RESULTS: Final = {
     "recommendations": RECOMMENDATIONS,
     "recommend_candidates": CANDIDATES,
     "recommend_extent": EXTENT,
 }
-HARMFUL: Final = pa.schema(
-    [*((name, pa.string()) for name in ("user", "client_id", "address")), ("is_harmful", pa.bool_())]
-)
+HARMFUL: Final = schema_of("string: user client_id address; bool: is_harmful")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +72,6 @@ class Question:
     config: InForce | None
     shares: Shares
     expiry_ms: int
-    heap_bytes: int | None = None
-    tried: tuple[float, ...] = ()
-    """More rates to try for all users."""
     healthy_by: str
     """Where the health of ids comes from."""
     harmful: pa.Table
@@ -110,7 +94,7 @@ class Question:
         if first_ms is None:
             return None
         end_ms = max(row["last_ms"] for row in rows if row["last_ms"] is not None) + 1
-        days = len({row["day"] for row in rows})
+        days, heap_bytes = len({row["day"] for row in rows}), self.asked.heap_bytes
         return {
             "begin_ms": first_ms,
             "split_ms": end_ms - min(JUDGED_MOST_MS, int((end_ms - first_ms) * JUDGED_SHARE)),
@@ -122,8 +106,8 @@ class Question:
             "least_history_ms": self.asked.least_history_ms,
             "least_days": self.asked.least_days,
             "least_ids": self.asked.least_ids,
-            "heap_bytes": self.heap_bytes,
-            "states_that_fit": None if self.heap_bytes is None else Heap(self.heap_bytes).states_that_fit,
+            "heap_bytes": heap_bytes,
+            "states_that_fit": None if heap_bytes is None else Heap(heap_bytes).states_that_fit,
             "broker_share": self.broker_share,
         }
 
@@ -148,16 +132,17 @@ def by_user(question: Question, tables: ArrowTables) -> dict[str, pa.Table]:
             totals["split_ms"],
             totals["end_ms"],
             headroom=question.asked.headroom,
-            given=question.tried,
+            given=question.asked.tried,
         )
-        names, numbers = numbered(tables["history"]["user"])
-        for number, history in dealt(tables["history"], numbers, len(names)):
-            user, quota = names[number], quota_of(names[number])
-            measures = row_of(Seen.of(history), course, quota["current_rate"])
-            known = {**measures, **stories.get(user, {}), **quota, "user": user}
-            rows.append(advised_user(question, totals, known))
-            counts = {name: measures[name] for name in ("ids", "requests", "records")}
-            tried += ({"user": user, **counts, **cost} for cost in measures["tried"])
+        for measures in measured(tables["history"], course, lambda user: quota_of(user)["current_rate"]):
+            user = measures["user"]
+            rows.append(
+                advised_user(
+                    question, totals, {**measures, **stories.get(user, {}), **quota_of(user), "user": user}
+                )
+            )
+            counts = {name: measures[name] for name in ("user", "ids", "requests", "records")}
+            tried += ({**counts, **cost} for cost in measures["tried"])
     return {
         "recommendations": pa.Table.from_pylist(rows, RECOMMENDATIONS),
         "recommend_candidates": pa.Table.from_pylist(tried, CANDIDATES),

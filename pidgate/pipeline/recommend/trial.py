@@ -26,6 +26,11 @@ AHEAD: Final = 16_384
 TRIED_BEFORE: Final = 16
 """Arrivals admitted one by one before such a step, which costs as much as a few dozen of them."""
 _EXACT: Final = 1 << 62
+_RATES: Final = [
+    *(float(rate) for rate in range(1, 11)),
+    *(float(digits * 10**power) for power in range(12) for digits in range(11, 101)),
+]
+"""All rates of at most two digits, in order: 1 to 10, 11 to 100, 110, 120, ..."""
 
 
 class Arrivals:
@@ -36,10 +41,15 @@ class Arrivals:
         self.healthy = healthy
         self.at_ms = array("q", at_ms.tobytes())
         self._healthy_places = array("q", np.flatnonzero(healthy).astype(np.int64).tobytes())
-        self._requests, self._records = (np.concatenate(([0], np.cumsum(one))) for one in (requests, records))
+        self._traffic = requests, records
+        self._requests, self._records = (np.concatenate(([0], np.cumsum(one))) for one in self._traffic)
 
     def __len__(self) -> int:
         return len(self.at_ms)
+
+    def only(self, where: Flags) -> Arrivals:
+        """Return some of the arrivals."""
+        return Arrivals(self.times[where], self.healthy[where], *(one[where] for one in self._traffic))
 
     def before(self, time_ms: int) -> int:
         """Return the number of arrivals before a time."""
@@ -194,15 +204,12 @@ def least_rate(settings: ProducerIdSettings, came: Arrivals) -> float:
     """
     if not len(came):
         return 0.0
-    enough = len(came) / min(1.0, float(settings.burst))
-    refusing, fitting = -1, _step_of(max(10.0, enough))
-    while fitting - refusing > 1:
-        step = (refusing + fitting) // 2
-        if RateTrial(_rate_of(step), settings, came).refuses_nobody():
-            fitting = step
-        else:
-            refusing = step
-    return _rate_of(fitting)
+
+    def refuses_nobody(step: int) -> bool:
+        return RateTrial(_RATES[step], settings, came).refuses_nobody()
+
+    enough = bisect_left(_RATES, len(came) / min(1.0, float(settings.burst)))
+    return _RATES[bisect_left(range(enough), True, key=refuses_nobody)]
 
 
 def rounded_up(rate: float) -> float:
@@ -211,19 +218,3 @@ def rounded_up(rate: float) -> float:
         return 1.0
     digit = 10.0 ** max(0, floor(log10(rate)) - 1)
     return float(ceil(round(rate / digit, 6)) * digit)
-
-
-def _rate_of(step: int) -> float:
-    """Return the rate of a step: 1 to 10, then 90 rates for each power of ten: 11, 12, ... 99, 100, 110."""
-    if step < 10:
-        return float(step + 1)
-    power, place = divmod(step - 9, 90)
-    return float((10 + place) * 10**power)
-
-
-def _step_of(rate: float) -> int:
-    """Return the first step whose rate is at least this one."""
-    step = 0
-    while _rate_of(step) < rate:
-        step += 1
-    return step

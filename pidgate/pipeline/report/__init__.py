@@ -5,6 +5,6 @@
     charts    rows -> plotly figures
     page      everything -> the file, from templates/, with plotly.js, charts and style
 
-Names of users, client ids and addresses come from clients: personal and hostile data. `markup` makes the
+Names of users, client ids and addresses come from clients: personal and hostile data. `page` makes the
 templates escape all of it.
 """

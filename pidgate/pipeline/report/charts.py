@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from math import ceil, log10
 from typing import Final, NamedTuple
 
-from pidgate.pipeline.report.rows import Heaps, Row, Series, Times
-from pidgate.pipeline.report.series import DAY_MS, HOUR_MS, MINUTE_MS, Span
+from pidgate.pipeline.report.rows import DAY_MS, HOUR_MS, MINUTE_MS, Heaps, Row, Series, Span, Times
 from pidgate.pipeline.report.words import count, duration, size
 
 HEIGHT: Final = 100.0
@@ -100,8 +99,8 @@ def within_window(times: Times, user: str, advice: Row | None, window_ms: int) -
 
 def heaps(found: Heaps) -> Chart:
     """Draw a line per broker, with a cross at its death."""
-    span, limit = found.span, found.study.heap_limit_bytes
-    peak = max([found.study.peak_heap_bytes, *(max(line.values) for line in found.by_broker)])
+    span, limit = found.span, found.study["heap_limit_bytes"]
+    peak = max([found.study["peak_heap_bytes"], *(max(line.values) for line in found.by_broker)])
     # A distant limit would flatten the lines; the caption mentions it.
     shows_limit = peak * 3 > limit
     top, up = _scale(max(peak, limit if shows_limit else 0), size)

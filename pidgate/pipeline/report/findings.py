@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from pidgate.findings.patterns import pattern_words
 from pidgate.pipeline.recommend.sentences import advice
-from pidgate.pipeline.report.rows import Found, PatternFound, Row, UserRow
+from pidgate.pipeline.report.rows import Found, Row, UserRow
 from pidgate.pipeline.report.words import count, duration, evidence, listed, moment, sentence, share
 from pidgate.quota.entities import shown
 from pidgate.units import counted
@@ -51,17 +51,18 @@ def summary(found: Found) -> str:
     totals = found.totals
     if totals is None:
         return "The number of producer ids is unknown: run pidgate pipeline rates."
+    first_ms, last_ms = totals["first_ms"], totals["last_ms"]
     text = (
-        f"{counted(totals.users, 'user')} opened {counted(totals.new_ids, 'new producer id')} from "
-        f"{moment(totals.first_ms)} to {moment(totals.last_ms)} ({duration(totals.last_ms - totals.first_ms)})."
+        f"{counted(totals['users'], 'user')} opened {counted(totals['new_ids'], 'new producer id')} from "
+        f"{moment(first_ms)} to {moment(last_ms)} ({duration(last_ms - first_ms)})."
     )
     guilty = _guilty(found)
-    if not guilty or not totals.new_ids:
+    if not guilty or not totals["new_ids"]:
         return text
     burnt = sum(user.burnt_ids for user in guilty)
     return (
         f"{text} {count(len(guilty))} of them burn{'s' if len(guilty) == 1 else ''} ids: "
-        f"{share(min(1.0, burnt / totals.new_ids))} of all new ids come from harmful patterns."
+        f"{share(min(1.0, burnt / totals['new_ids']))} of all new ids come from harmful patterns."
     )
 
 
@@ -78,11 +79,11 @@ def _offenders(found: Found) -> Iterator[Finding]:
     guilty = _guilty(found)
     for user in guilty[:_MOST_USERS]:
         worst = user.harmful[0]
-        words = pattern_words(worst.pattern)
+        words = pattern_words(worst["pattern"])
         yield Finding(
             Weight.BAD,
             headline=_headline(user),
-            why=sentence(worst.sentence or f"It {words.does}"),
+            why=sentence(worst["sentence"] or f"It {words.does}"),
             action=f"{words.remedy} {advice_sentence(user.recommendation)}".strip(),
             user=user.user,
         )
@@ -97,11 +98,11 @@ def _offenders(found: Found) -> Iterator[Finding]:
 
 def _headline(user: UserRow) -> str:
     worst = user.harmful[0]
-    where = f" ({worst.client_id})" if worst.client_id else ""
-    also = [pattern_words(one.pattern).name.lower() for one in user.harmful[1:]]
+    where = f" ({worst['client_id']})" if worst["client_id"] else ""
+    also = [pattern_words(one["pattern"]).name.lower() for one in user.harmful[1:]]
     return (
-        f"{name_of(user.user)}{where} {pattern_words(worst.pattern).does}: "
-        f"{counted(worst.new_ids, 'new id')}, {share(worst.share)} of all it opened"
+        f"{name_of(user.user)}{where} {pattern_words(worst['pattern']).does}: "
+        f"{counted(worst['new_ids'], 'new id')}, {share(worst['share'])} of all it opened"
         f"{'; also ' + listed(also) if also else ''}"
     )
 
@@ -123,10 +124,10 @@ def goes_on(row: Row, end_ms: int) -> str:
     return f"Its last harmful id came on {moment(last)}."
 
 
-def facts(found: PatternFound) -> list[tuple[str, str]]:
+def facts(found: Row) -> list[tuple[str, str]]:
     """Return the facts about a pattern's largest source, by name."""
-    origin = [("client id", found.client_id or ""), ("address", found.address or "")]
-    features = [evidence(name, value) for name, value in sorted((found.evidence or {}).items()) if value]
+    origin = [("client id", found["client_id"] or ""), ("address", found["address"] or "")]
+    features = [evidence(name, value) for name, value in sorted((found["evidence"] or {}).items()) if value]
     return [(name, value) for name, value in (*origin, *features) if value]
 
 
@@ -154,15 +155,15 @@ def _doubts(found: Found) -> Iterator[Finding]:
             why=reason,
             action="Synchronise the gateways' clocks (NTP), and keep the topic's LogAppendTime.",
         )
-    if found.advice and found.advice.lower_bounds:
+    if found.advice and found.advice["lower_bounds"]:
         yield Finding(
             Weight.WARN,
-            headline=f"The rates of {counted(found.advice.lower_bounds, 'user')} are lower bounds",
+            headline=f"The rates of {counted(found.advice['lower_bounds'], 'user')} are lower bounds",
             why="While a quota was enforced, refused producers may have given up or never returned, so their ids are "
             "missing from the history.",
             action="Observe such a user for a week, then run recommend with --since.",
         )
-    exhausted = found.blocks.exhausted if found.blocks else 0
+    exhausted = found.blocks["exhausted"] if found.blocks else 0
     if exhausted:
         yield Finding(
             Weight.WARN,
@@ -186,7 +187,7 @@ def _doubts(found: Found) -> Iterator[Finding]:
 
 def _by_pattern(users: Sequence[UserRow]) -> str:
     """Count users by pattern, most frequent first."""
-    counts = Counter(one.pattern for user in users for one in user.patterns)
+    counts = Counter(one["pattern"] for user in users for one in user.patterns)
     shown = [f"{pattern_words(pattern).name.lower()}: {count(n)}" for pattern, n in counts.most_common()]
     return listed(shown, 8).capitalize()
 

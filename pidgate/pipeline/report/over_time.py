@@ -4,39 +4,43 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from pidgate.pipeline.days import Days
-from pidgate.pipeline.report.rows import Blocks, Heaps, Held, Row, Series, Study, Times, Totals, typed
-from pidgate.pipeline.report.series import HOUR_MS, Span, running, span_between
-from pidgate.pipeline.report.source import Source
+from pidgate.pipeline.report.rows import HOUR_MS, Heaps, Row, Series, Span, Times, span_between
+from pidgate.pipeline.tables import Tables
 
 GREATEST = 6
 """Users with their own line in charts of all users; more colours are hard to tell apart."""
 _BUMPS = 10
 _STUDIES = 40
+_NO_QUOTA_FIRST = (
+    "coalesce(nullif(list_position(['none', 'in force', 'recommended'], quota), 0), 4), quota, "
+    "scenario <> 'as it was', scenario"
+)
 
 
 def times(
-    source: Source, totals: Totals | None, pages: Sequence[str], window_ms: int, days: Days
+    tables: Tables, totals: Row | None, pages: Sequence[str], window_ms: int, days: Days
 ) -> Times | None:
     """Return new ids and refusals of all users, and the windowed new ids of each user with a page."""
-    if totals is None or "rates_by_time" not in source.names():
+    if totals is None or not tables.exists("results", "rates_by_time"):
         return None
-    span, of_days = span_between(totals.first_ms, totals.last_ms), days.during("start_ms")
+    span, of_days = span_between(totals["first_ms"], totals["last_ms"]), days.during("start_ms")
     mine = f"unit = '{span.unit}' and {of_days}"
     refusals = f"select 'refusals' as name, {_step(span, 'start_ms')}, sum(refusals)::bigint as n from found"
-    lines = _lines(source, "rates_by_time", span, f"{refusals} where {mine} group by all")
+    lines = _lines(tables, "rates_by_time", span, f"{refusals} where {mine} group by all")
     return Times(
         span=span,
-        by_user=_greatest_first(source, "rates_by_time", span, "start_ms", "sum(new_ids)::bigint", mine),
+        by_user=_greatest_first(tables, "rates_by_time", span, "start_ms", "sum(new_ids)::bigint", mine),
         refusals=lines.get("refusals", Series("refusals", span.dense({}))),
-        within_window=_within_window(source, span, pages, window_ms, of_days),
+        within_window=_within_window(tables, span, pages, window_ms, of_days),
         is_running=window_ms % span.step_ms == 0,
     )
 
 
 def _within_window(
-    source: Source, span: Span, users: Sequence[str], window_ms: int, of_days: str
+    tables: Tables, span: Span, users: Sequence[str], window_ms: int, of_days: str
 ) -> Mapping[str | None, Series]:
     """Return per step the new ids of the window ending with it; above an hour, of its busiest hour."""
     # Only steps that divide the window add up to it.
@@ -44,17 +48,17 @@ def _within_window(
     unit = span.unit if runs else min(span.unit, "hour", key=("minute", "hour", "day").index)
     most = f'select "user" as name, {_step(span, "start_ms")}, max(new_ids) as n from found'
     mine = f"unit = '{unit}' and {of_days} and \"user\" in (select unnest($users::varchar[]))"
-    found = _lines(source, "rates_by_time", span, f"{most} where {mine} group by all", users=list(users))
+    found = _lines(tables, "rates_by_time", span, f"{most} where {mine} group by all", users=list(users))
     if not runs:
         return found
     steps = window_ms // span.step_ms
-    return {user: Series(user, running(line.values, steps)) for user, line in found.items()}
+    return {user: Series(user, _running(line.values, steps)) for user, line in found.items()}
 
 
-def held(source: Source, days: Days) -> Held | None:
+def held(tables: Tables, days: Days) -> Row | None:
     """Return ids and states held over all users; for steps above an hour their fullest hour."""
     of_days = days.during("hour_ms")
-    sums = source.rows(
+    sums = tables.known(
         "held_by_hour",
         f"""
         with by_hour as (
@@ -71,14 +75,15 @@ def held(source: Source, days: Days) -> Held | None:
     row = sums[0]
     span = span_between(row.pop("first_ms"), row.pop("last_ms"), finest_ms=HOUR_MS)
     in_step = f"sum(ids_held) / {span.step_ms // HOUR_MS}"
-    return Held(span, _greatest_first(source, "held_by_hour", span, "hour_ms", in_step, of_days), **row)
+    by_user = _greatest_first(tables, "held_by_hour", span, "hour_ms", in_step, of_days)
+    return {**row, "span": span, "by_user": by_user}
 
 
-def blocks(source: Source) -> Blocks | None:
-    every = source.rows(
+def blocks(tables: Tables) -> Row | None:
+    every = tables.known(
         "ids_blocks", "select count(*) as blocks, coalesce(sum(ids_seen), 0)::bigint as ids_seen from found"
     )
-    ends = source.rows(
+    ends = tables.known(
         "ids_by_hour",
         "select min(hour_ms) as first_ms, max(hour_ms) as last_ms, sum(ids_in_blocks)::bigint as in_blocks from found",
     )
@@ -86,60 +91,55 @@ def blocks(source: Source) -> Blocks | None:
         return None
     span = span_between(ends[0]["first_ms"], ends[0]["last_ms"], finest_ms=HOUR_MS)
     of_nodes = f"select node_id::varchar as name, {_step(span, 'hour_ms')}, sum(blocks)::bigint as n"
-    lines = _by_broker(_lines(source, "ids_by_hour", span, f"{of_nodes} from found group by all"))
+    lines = _by_broker(_lines(tables, "ids_by_hour", span, f"{of_nodes} from found group by all"))
     together = [sum(values) for values in zip(*(line.values for line in lines), strict=True)]
     busiest = max(range(span.steps), key=together.__getitem__)
     counts = "count(*) filter (bumps > 0) as bumped, count(*) filter (exhausted) as exhausted"
     most = f"where bumps > 0 or exhausted order by bumps desc, producer_id limit {_BUMPS}"
-    return Blocks(
+    return {
         **every[0],
-        **(source.rows("ids_epochs", f"select {counts} from found") or [{"bumped": 0, "exhausted": 0}])[0],
-        span=span,
-        by_broker=[Series(f"broker {one.name}" if one.name else "unknown", one.values) for one in lines],
-        in_blocks=ends[0]["in_blocks"],
-        busiest_ms=span.start_ms + busiest * span.step_ms,
-        busiest_blocks=int(together[busiest]),
-        most_bumps=source.rows("ids_epochs", f"from found {most}") or [],
-    )
+        **(tables.known("ids_epochs", f"select {counts} from found") or [{"bumped": 0, "exhausted": 0}])[0],
+        "span": span,
+        "by_broker": [Series(f"broker {one.name}" if one.name else "unknown", one.values) for one in lines],
+        "in_blocks": ends[0]["in_blocks"],
+        "busiest_ms": span.start_ms + busiest * span.step_ms,
+        "busiest_blocks": int(together[busiest]),
+        "most_bumps": tables.known("ids_epochs", f"from found {most}") or [],
+    }
 
 
-def heaps(source: Source) -> list[Heaps] | None:
-    found = source.rows("failover_summary", f"from found limit {_STUDIES}")
-    ends = source.rows(
+def heaps(tables: Tables) -> list[Heaps] | None:
+    studies = tables.known("failover_summary", f"from found order by {_NO_QUOTA_FIRST} limit {_STUDIES}")
+    ends = tables.known(
         "failover_kafka", "select min(hour_ms) as first_ms, max(hour_ms) as last_ms from found"
     )
-    if ends is None or found is None:
+    if ends is None or studies is None:
         return None
     if ends[0]["first_ms"] is None:
         return []
     span = span_between(**ends[0], finest_ms=HOUR_MS)
     of_study: dict[tuple[str, str], list[Row]] = defaultdict(list)
     most = f"{_step(span, 'hour_ms')}, max(heap_bytes) as n, min(hour_ms) filter (dead) as died_ms"
-    by_step = f"select quota, scenario, broker::varchar as name, {most} from found group by all"
-    for row in source.rows("failover_kafka", by_step) or ():
+    by_step = f"select quota, scenario, broker, broker::varchar as name, {most} from found group by all order by step"
+    for row in tables.known("failover_kafka", by_step) or ():
         of_study[row["quota"], row["scenario"]].append(row)
-    return [
-        _heaps_of(study, span, of_study[study.quota, study.scenario])
-        for study in sorted((typed(Study, one) for one in found), key=_no_quota_first)
-    ]
-
-
-def _no_quota_first(study: Study) -> tuple[int, str, bool, str]:
-    known = ("none", "in force", "recommended")
-    place = known.index(study.quota) if study.quota in known else len(known)
-    return (place, study.quota, study.scenario != "as it was", study.scenario)
-
-
-def _heaps_of(study: Study, span: Span, rows: Sequence[Row]) -> Heaps:
-    died: dict[int, int] = {}
-    for row in rows:
-        broker = int(row["name"])
-        if row["died_ms"] is not None and broker in study.brokers_dead:
-            died[broker] = min(row["died_ms"], died.get(broker, row["died_ms"]))
-    return Heaps(study=study, span=span, by_broker=_by_broker(_dense(span, rows)), died=died)
+    found = []
+    for study in studies:
+        died: dict[int, int] = {}
+        for step in (rows := of_study[study["quota"], study["scenario"]]):
+            if step["died_ms"] is not None and step["broker"] in study["brokers_dead"]:
+                died.setdefault(step["broker"], step["died_ms"])
+        found.append(Heaps(study, span, _by_broker(_dense(span, rows)), died))
+    return found
 
 
 # Steps
+
+
+def _running(values: Sequence[float], steps: int) -> list[float]:
+    """Return the sum of each value and those before it, `steps` in total."""
+    sums = [0, *accumulate(values)]
+    return [sums[n] - sums[max(0, n - steps)] for n in range(1, len(sums))]
 
 
 def _step(span: Span, column: str) -> str:
@@ -147,19 +147,19 @@ def _step(span: Span, column: str) -> str:
     return f"{column} - ({column} - {span.start_ms}) % {span.step_ms} as step"
 
 
-def _greatest_first(source: Source, name: str, span: Span, at: str, amount: str, where: str) -> list[Series]:
+def _greatest_first(tables: Tables, name: str, span: Span, at: str, amount: str, where: str) -> list[Series]:
     """Return a line for each of the largest users, and one without a name for the rest."""
     largest = f'select "user", {amount} as n from found where {where} group by all order by n desc, "user"'
-    greatest = [row["user"] for row in source.rows(name, f"{largest} limit {GREATEST}") or ()]
+    greatest = [row["user"] for row in tables.known(name, f"{largest} limit {GREATEST}") or ()]
     user = 'if("user" in (select unnest($users::varchar[])), "user", null) as name'
     by_step = f"select {user}, {_step(span, at)}, {amount} as n from found where {where} group by all"
-    lines = _lines(source, name, span, by_step, users=greatest)
+    lines = _lines(tables, name, span, by_step, users=greatest)
     return [lines[user] for user in (*greatest, None) if user in lines]
 
 
-def _lines(source: Source, name: str, span: Span, sql: str, **values: list[str]) -> dict[str | None, Series]:
+def _lines(tables: Tables, name: str, span: Span, sql: str, **values: list[str]) -> dict[str | None, Series]:
     """Return a line for each name in a query for name, step and n."""
-    return _dense(span, source.rows(name, sql, **values) or ())
+    return _dense(span, tables.known(name, sql, **values) or ())
 
 
 def _dense(span: Span, rows: Iterable[Row]) -> dict[str | None, Series]:

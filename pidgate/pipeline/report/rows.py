@@ -1,42 +1,66 @@
-"""What the report knows: rows of result tables by column name, and sums of them."""
+"""What the report knows: rows of result tables by column name, sums of them, and counts over time. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 from pidgate.findings.patterns import Pattern
 from pidgate.pipeline.ingest.clocks import Doubts
-from pidgate.pipeline.report.series import Span
 
 Row = Mapping[str, Any]
-"""A row of a result table."""
+"""A row of a result table, or sums of a table."""
+_RESULTS = {
+    "rates": ("rates_users", "rates_clients", "rates_by_time", "held_by_hour"),
+    "offenders": ("offenders", "detector_accuracy", "detector_confusion"),
+    "recommend": ("recommendations", "recommend_candidates", "recommend_totals"),
+    "ids": ("ids_blocks", "ids_by_hour", "ids_epochs"),
+    "failover": ("failover_kip", "failover_kafka", "failover_summary"),
+}
+JOB_OF = {name: job for job, names in _RESULTS.items() for name in names}
+"""Result tables of the report -> the job that writes each."""
 
-
-Typed = TypeVar("Typed")
-
-
-def typed(kind: type[Typed], row: Row) -> Typed:
-    """Return a row as a dataclass whose fields are some of its columns."""
-    return kind(**{one.name: row[one.name] for one in fields(kind)})  # type: ignore[arg-type]
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+_MOST_STEPS = 1_500
+_BY_MINUTE_UP_TO_MS = 6 * HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
-class PatternFound:
-    """A row of offenders."""
+class Span:
+    """`steps` of step_ms each from start_ms."""
 
-    user: str
-    pattern: str
-    harmful: bool
-    new_ids: int
-    """New ids of this pattern."""
-    share: float
-    """Share of the user's new ids."""
-    client_id: str | None
-    address: str | None
-    evidence: Mapping[str, str] | None
-    sentence: str
+    start_ms: int
+    step_ms: int
+    steps: int
+
+    def dense(self, counts: Mapping[int, float]) -> list[float]:
+        """Return a value per step by its start time; 0 if missing."""
+        return [counts.get(self.start_ms + n * self.step_ms, 0) for n in range(self.steps)]
+
+    @property
+    def unit(self) -> str:
+        """Name of a step in rates_by_time."""
+        return {MINUTE_MS: "minute", HOUR_MS: "hour"}.get(self.step_ms, "day")
+
+    @property
+    def step_words(self) -> str:
+        """Return the step as text: minute, hour, day, 3 days."""
+        days = self.step_ms // DAY_MS
+        return f"{days} days" if days > 1 else self.unit
+
+
+def span_between(first_ms: int, last_ms: int, *, finest_ms: int = MINUTE_MS) -> Span:
+    """Return steps in UTC: minutes for some hours, hours for two months, otherwise one or more days."""
+    long_ms = last_ms - first_ms
+    if finest_ms <= MINUTE_MS and long_ms <= _BY_MINUTE_UP_TO_MS:
+        step_ms = MINUTE_MS
+    elif long_ms <= _MOST_STEPS * HOUR_MS:
+        step_ms = HOUR_MS
+    else:
+        step_ms = DAY_MS * -(-long_ms // (_MOST_STEPS * DAY_MS))
+    start_ms = first_ms - first_ms % step_ms
+    return Span(start_ms, step_ms, (last_ms - start_ms) // step_ms + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +70,6 @@ class Series:
     name: str | None
     """None: the rest, without a line of their own."""
     values: Sequence[float]
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """rates_users, summed over all users."""
-
-    users: int
-    first_ms: int
-    last_ms: int
-    new_ids: int
-    refusals: int
-    ids: int | None = None
-    refused_ids: int | None = None
-    gave_up: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,64 +86,11 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """held_by_hour: ids with state at brokers, of the largest users and then the rest."""
-
-    span: Span
-    by_user: Sequence[Series]
-    most_ids: int
-    most_states: int
-    most_at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """recommendations counted by action, the row of recommend_totals, and the diff."""
-
-    by_action: Mapping[str, int]
-    totals: Row
-    lower_bounds: int
-    """Users whose rate is a lower bound, because refusals kept arrivals away."""
-    diff: Sequence[str]
-    diff_left_out: int
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """ids_blocks, ids_by_hour and ids_epochs."""
-
-    blocks: int
-    ids_seen: int
-    span: Span
-    by_broker: Sequence[Series]
-    in_blocks: int
-    busiest_ms: int
-    busiest_blocks: int
-    bumped: int
-    exhausted: int
-    most_bumps: Sequence[Row]
-    """Of ids_epochs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Study:
-    """A row of failover_summary: one quota in one scenario."""
-
-    quota: str
-    scenario: str
-    brokers_dead: Sequence[int]
-    """Brokers that die of their heap, without the one lost by the scenario."""
-    first_death_ms: int | None
-    peak_heap_bytes: int
-    peak_broker: int
-    heap_limit_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Heaps:
     """failover_kafka for one study: each broker's live heap over time, and the deaths."""
 
-    study: Study
+    study: Row
+    """Of failover_summary. brokers_dead: those that die of their heap, without the one lost by the scenario."""
     span: Span
     by_broker: Sequence[Series]
     died: Mapping[int, int]
@@ -147,7 +104,8 @@ class UserRow:
     user: str
     rates: Row | None = None
     """Of rates_users."""
-    patterns: Sequence[PatternFound] = ()
+    patterns: Sequence[Row] = ()
+    """Of offenders."""
     recommendation: Row | None = None
     """Of recommendations."""
     clients: Sequence[Row] = ()
@@ -156,24 +114,24 @@ class UserRow:
     """Of recommend_candidates."""
 
     @property
-    def worst_first(self) -> Sequence[PatternFound]:
+    def worst_first(self) -> Sequence[Row]:
         """Return the patterns, harmful ones first, then by new ids."""
-        return sorted(self.patterns, key=lambda one: (not one.harmful, -one.new_ids))
+        return sorted(self.patterns, key=lambda one: (not one["harmful"], -one["new_ids"]))
 
     @property
-    def harmful(self) -> Sequence[PatternFound]:
+    def harmful(self) -> Sequence[Row]:
         """Return the harmful patterns, most ids first."""
-        return [one for one in self.worst_first if one.harmful]
+        return [one for one in self.worst_first if one["harmful"]]
 
     @property
     def is_unknown(self) -> bool:
         """Return whether no pattern says anything about it."""
-        return all(one.pattern == Pattern.UNKNOWN for one in self.patterns)
+        return all(one["pattern"] == Pattern.UNKNOWN for one in self.patterns)
 
     @property
     def burnt_ids(self) -> int:
         """New ids of harmful patterns. Each id belongs to one pattern."""
-        return sum(one.new_ids for one in self.harmful)
+        return sum(one["new_ids"] for one in self.harmful)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +149,21 @@ class Found:
     users_left_out: int = 0
     has: frozenset[str] = field(default_factory=frozenset)
     """Existing result tables."""
-    totals: Totals | None = None
+    totals: Row | None = None
+    """rates_users, summed over all users."""
     times: Times | None = None
-    held: Held | None = None
+    held: Row | None = None
+    """held_by_hour: `span`, the most ids and states, and `by_user`: ids of the largest users and then the rest."""
     dead_letters: Mapping[str, int] | None = None
     """Events rejected by ingest, by reason."""
     lost: Mapping[str, int] | None = None
     """Missing events, by gateway."""
     clocks: Doubts = field(default_factory=Doubts)
-    advice: Advice | None = None
+    advice: Row | None = None
+    """The row of recommend_totals, recommendations by action, users with a lower bound, and the diff."""
     accuracy: Sequence[Row] | None = None
     confusion: Sequence[Row] | None = None
-    blocks: Blocks | None = None
+    blocks: Row | None = None
+    """Sums of ids_blocks, ids_by_hour and ids_epochs; `by_broker`: blocks over time."""
     kip: Sequence[Row] | None = None
     kafka: Sequence[Heaps] | None = None

@@ -2,9 +2,9 @@
 
 Six brokers, each dead above 200 producer ids. Broker 1 dies for any reason and its ids move, 60 of 100 to
 broker 2. The KIP specifies neither the other 40 nor later moves, and only states the end. The spread is
-therefore an argument here, with a result for each. Plain Python: six brokers need no Spark.
+therefore an argument here, with a result for each. They ship as pidgate/pipeline/failover/kip.csv.
 
-Real brokers behave differently: see cascade.py. Source: KIP-936, Rejected Alternatives 4.
+Real brokers behave differently: see failover/cascade.py. Source: KIP-936, Rejected Alternatives 4.
 """
 
 from __future__ import annotations
