@@ -68,11 +68,13 @@ def run(
 
 
 def copy_of_the_repository(folder: Path) -> Path:
-    """Copy what a build needs, links as links."""
+    """Copy what a build needs, links as links, and nothing that a build has made."""
     folder.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, folder)
-    shutil.copytree(ROOT / "pidgate", folder / "pidgate", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "pidgate", folder / "pidgate", ignore=shutil.ignore_patterns("__pycache__", "*.so")
+    )
     return folder
 
 

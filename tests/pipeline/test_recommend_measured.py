@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pidgate.pipeline.recommend.measured import Course, measured
+from pidgate.pipeline.recommend.measured import MEASURES, Course, measured
 from pidgate.pipeline.recommend.trial import Arrivals, Cost, cost_at, least_rate
 from pidgate.quota.settings import ProducerIdSettings
 from tests.pipeline.made_events import DAY, HOUR, MONDAY
@@ -71,6 +71,18 @@ def test_the_rate_covers_the_batch_day_and_names_it() -> None:
     assert found["cap_rate"] == found["mended_rate"] == 450
     assert (found["peak_weekday"], found["peak_weeks"]) == (3, 2)
     assert (found["judged_cap_refused"], found["judged_ids"]) == (0, 300)
+
+
+@pytest.mark.parametrize("days_kept_back", [0, 20])
+def test_a_user_without_ids_before_or_after_the_split_is_not_judged(days_kept_back: int) -> None:
+    cases = Cases(thinner=THINNER)
+    cases.rogue_only("u")
+    course = replace(COURSE, split_ms=END - days_kept_back * DAY)
+    found = measures(measured_rows(cases, "u"), course)
+
+    assert found.keys() >= set(MEASURES.names)
+    assert (found["judged_cap_rate"], found["judged_ids"]) == (None, None)
+    assert found["ids"] > 500
 
 
 def test_ids_seen_by_two_gateways_count_once() -> None:

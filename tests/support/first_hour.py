@@ -87,7 +87,9 @@ class FirstHour:
 
     def _type(self, line: str) -> None:
         if line.startswith("pip ") and not (self._commands / "pidgate").exists():
-            self.said[line] = self.done(*shlex.split(line), within_s=1_800)
+            # As a shell does it, for pidgate-*.whl.
+            words = [str(next(self._directory.glob(word), word)) for word in shlex.split(line)]
+            self.said[line] = self.done(*words, within_s=1_800)
         if not line.startswith("pidgate "):
             return
         _, command, *rest = words = shlex.split(line)

@@ -67,7 +67,8 @@ def measured(
     for row in measures:
         rows = rows_of.get(row["user"], every.slice(0, 0))
         columns = (rows[name].to_numpy() for name in ("at_ms", "is_healthy", "requests", "records"))
-        yield row | dict(_costs(row, Arrivals(*columns), course, current_rate(row["user"])))
+        costs = _costs(row, Arrivals(*columns), course, current_rate(row["user"]))
+        yield dict.fromkeys(MEASURES.names) | row | costs
 
 
 def _costs(
@@ -103,7 +104,10 @@ def _need(came: Arrivals, course: Course, until_ms: int, instances: int, growth:
 
 
 def _judged(came: Arrivals, course: Course, need: Need) -> Mapping[str, Any]:
-    """Return the rates that the days before the split need, and the healthy ids that they refuse after it."""
+    """Return the rates that the days before the split need, and the healthy ids that they refuse after it.
+
+    Empty where no id came before the split, or none after it.
+    """
     split = came.before(course.split_ms)
     if split in (0, len(came)):
         return {}
