@@ -5,16 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from pidgate.pipeline.kernels import ArrowTables
+from pidgate.quota.decisions import IDS_OF_BLOCK
 
-IDS_OF_BLOCK: Final = 1_000
-"""KIP-730."""
 Places = NDArray[np.int64]
 Placed = Callable[[pa.Table, int], Places]
 """Function from a table and the number of places to the place of each row."""

@@ -38,9 +38,6 @@ METADATA_PROBE_VERSION: Final = 12
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
-IDS_OF_BLOCK: Final = 1_000
-"""Ids that the controller hands out to a broker at a time (KIP-730: ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE)."""
-
 _MOST_REMEMBERED_BYTES: Final = 16_384
 """Longest ApiVersions response that is cached; Kafka 4.3 sends about 600 bytes."""
 _RANGE: Final = struct.Struct(">hhh")

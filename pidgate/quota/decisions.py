@@ -124,6 +124,8 @@ class Client:
 
 NO_PRODUCER_ID: Final = -1
 """RecordBatch.NO_PRODUCER_ID. Stands for the id that an InitProducerId asks for."""
+IDS_OF_BLOCK: Final = 1_000
+"""Ids that the controller hands out to a broker at a time (KIP-730: ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE)."""
 
 
 @dataclass(slots=True)

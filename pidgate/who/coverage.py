@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pidgate.who.id_marks import BLOCK, IdMarks, Mark
+from pidgate.quota.decisions import IDS_OF_BLOCK
+from pidgate.who.id_marks import IdMarks, Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def coverage(marks: IdMarks, since_ms: int | None, summed_up: int, lost: int) ->
         allocated += len(inside)
         untold += sum(mark > 0 and not mark & Mark.ALLOCATED for mark in inside)
         if missing := inside.count(0):
-            lowest = number * BLOCK + first
+            lowest = number * IDS_OF_BLOCK + first
             gaps.append(Gap(lowest, lowest + len(inside) - 1, missing))
     if not judged or since_ms is None:
         return None

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-BLOCK: Final = 1_000
-"""Ids allocated to a broker at a time (KIP-730: ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE)."""
+from pidgate.quota.decisions import IDS_OF_BLOCK
+
 MOST_BLOCKS: Final = 100_000
 """100 MB at worst: every id in a block of its own. Ids in further blocks are counted as `beyond`."""
 
@@ -39,22 +39,22 @@ class IdMarks:
 
     def mark(self, producer_id: int, marks: int) -> int:
         """Set marks; return the earlier marks of the id."""
-        number = producer_id // BLOCK
+        number = producer_id // IDS_OF_BLOCK
         block = self._blocks.get(number)
         if block is None:
             if len(self._blocks) >= MOST_BLOCKS:
                 self.beyond += 1
                 return 0
-            block = self._blocks[number] = bytearray(BLOCK)
-        place = producer_id - number * BLOCK
+            block = self._blocks[number] = bytearray(IDS_OF_BLOCK)
+        place = producer_id - number * IDS_OF_BLOCK
         before = block[place]
         block[place] = before | marks
         return before
 
     def of(self, producer_id: int) -> int:
         """Return the marks of one id; 0 when it is unknown."""
-        block = self._blocks.get(producer_id // BLOCK)
-        return 0 if block is None else block[producer_id % BLOCK]
+        block = self._blocks.get(producer_id // IDS_OF_BLOCK)
+        return 0 if block is None else block[producer_id % IDS_OF_BLOCK]
 
     def blocks(self) -> Iterator[tuple[int, bytearray]]:
         """Yield number and marks of each block, by number."""

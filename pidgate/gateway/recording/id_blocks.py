@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pidgate.protocol.messages import IDS_OF_BLOCK
 from pidgate.quota.counters import Minutes
+from pidgate.quota.decisions import IDS_OF_BLOCK
 
 HOURS_OF_YEAR: Final = 8_766
 BLOCKS: Final = (1 << 63) // IDS_OF_BLOCK
