@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
@@ -54,6 +54,30 @@ class DiskThread(Executor):
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
             work()
+
+
+class Looks:
+    """Work of a DiskThread: call `look` each `every_s` until it is true. The event loop sleeps meanwhile.
+
+    Returns whether it became true; False after `end`.
+    """
+
+    def __init__(self, look: Callable[[], bool], every_s: float) -> None:
+        self.look = look
+        self.every_s = every_s
+        self._ended = Event()
+
+    def __call__(self) -> bool:
+        while not self._ended.wait(self.every_s) and not self.look():
+            pass
+        return not self.is_ended
+
+    @property
+    def is_ended(self) -> bool:
+        return self._ended.is_set()
+
+    def end(self) -> None:
+        self._ended.set()
 
 
 async def aside(work: Callable[..., _T], *args: object) -> _T:

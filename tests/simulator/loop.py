@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from pidgate.gateway.disk_thread import Looks
 from tests.simulator.network import Network, SimulatedServer, SimulatedSocket
 from tests.simulator.process import CURRENT, Process
 
@@ -273,6 +274,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _work(self, seen_s: float, future: asyncio.Future[Any], func: Callable[..., Any], args: Any) -> None:
         if future.cancelled():
             return
+        if isinstance(func, Looks):
+            if not (func.is_ended or func.look()):
+                self.call_at(self.now_s + func.every_s, self._work, seen_s + func.every_s, future, func, args)
+                return
+            args, func = (not func.is_ended,), bool
         try:
             result, error = func(*args), None
         except Exception as raised:  # noqa: BLE001 - its result, as a thread's

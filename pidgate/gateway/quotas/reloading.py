@@ -7,7 +7,6 @@ apply at once; other differences are logged and need a restart.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,14 +14,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
-from pidgate.gateway.clock import next_tick, until_tick_s, wall_ms
+from pidgate.gateway.clock import next_tick, wall_ms
 from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
 from pidgate.gateway.config.loading import ConfigError, Overrides, checked, read
 from pidgate.gateway.config.reloadable import Difference, differences, taken_over
 from pidgate.gateway.config.settings import QuotasSettings, Settings
 from pidgate.gateway.config.source import Problem, Source
-from pidgate.gateway.disk_thread import DiskThread
+from pidgate.gateway.disk_thread import DiskThread, Looks
 from pidgate.gateway.logs import Event, guarded, logger, set_level
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import resolve
@@ -106,7 +105,8 @@ class Reloading:
         self._users = users
         self._watch = FileWatch(file) if file is not None else None
         self._disk = DiskThread("pidgate-reload")
-        self._signalled = asyncio.Event()
+        self._signalled = False
+        self._looks: Looks | None = None
         self._background: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -122,12 +122,18 @@ class Reloading:
             self._background.cancel()
             await asyncio.gather(self._background, return_exceptions=True)
             self._disk.shutdown()
+            self._end_looks()
 
     def reload(self) -> None:
         """Read the file now, whether or not it has changed. Problems are logged."""
         if self._watch is None:
             log_nothing_to_reload()
-        self._signalled.set()
+        self._signalled = True
+        self._end_looks()
+
+    def _end_looks(self) -> None:
+        if self._looks is not None:
+            self._looks.end()
 
     async def _follow(self, watch: FileWatch) -> None:
         cause: Cause | None = "start"
@@ -144,14 +150,13 @@ class Reloading:
                 cause = None
                 await next_tick(LOOK_EVERY_S)
 
-    async def _next_cause(self, watch: FileWatch) -> Cause | None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(until_tick_s(asyncio.get_running_loop().time(), LOOK_EVERY_S)):
-                await self._signalled.wait()
-        if self._signalled.is_set():
-            self._signalled.clear()
-            return "signal"
-        return "file" if await self._disk.do(watch.has_changed) else None
+    async def _next_cause(self, watch: FileWatch) -> Cause:
+        if not self._signalled:
+            self._looks = Looks(watch.has_changed, LOOK_EVERY_S)
+            if await self._disk.do(self._looks):
+                return "file"
+        self._signalled = False
+        return "signal"
 
     async def _reload(self, watch: FileWatch, cause: Cause) -> None:
         began_s = asyncio.get_running_loop().time()

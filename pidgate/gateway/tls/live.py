@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from pidgate.gateway.clock import next_tick
 from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
 from pidgate.gateway.config.source import KeyPath, dotted
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ServerTlsSettings
-from pidgate.gateway.disk_thread import DiskThread
+from pidgate.gateway.disk_thread import DiskThread, Looks
 from pidgate.gateway.logs import Event, log_mistake, logger
 from pidgate.gateway.tls.contexts import FileMissing, TlsUnusable, client_context, server_context
 
@@ -54,13 +53,17 @@ class LiveContext:
         path = ("cluster", "tls")
         return cls(lambda: client_context(tls, path), path, _files(tls))
 
+    def awaits_renewal(self) -> bool:
+        """Return whether files have changed and their writer has finished, or whether some were missing then."""
+        # No short circuit: each watch needs two checks.
+        return any([watch.has_changed() for watch in self._watches]) or self._tries > 0
+
     def renew_if_changed(self) -> bool:
-        """Reload changed files once their writer has finished; return whether they had changed.
+        """Reload changed files; return whether they had changed.
 
         Raises TlsUnusable, once per change; the previous context stays in force.
         """
-        # No short circuit: each watch needs two checks.
-        if not any([watch.has_changed() for watch in self._watches]) and not self._tries:
+        if not self.awaits_renewal():
             return False
         self._mark()
         try:
@@ -98,12 +101,14 @@ def _files(tls: ServerTlsSettings | ClusterTlsSettings) -> list[str]:
 async def follow(contexts: Sequence[LiveContext]) -> None:
     """Reload contexts when their files change, until cancelled."""
     disk = DiskThread("pidgate-tls")
+    looks = Looks(lambda: any([one.awaits_renewal() for one in contexts]), LOOK_EVERY_S)
     try:
         while contexts:
-            await next_tick(LOOK_EVERY_S)
+            await disk.do(looks)
             for one in contexts:
                 await _renew(disk, one)
     finally:
+        looks.end()
         disk.shutdown()
 
 

@@ -34,7 +34,7 @@ of, name = {
     "load": (files, "listing"),
     "quotas": (kept_file.KeptFile, "_replace"),
     "configuration": (file_watch, "signature"),
-    "certificates": (LiveContext, "renew_if_changed"),
+    "certificates": (LiveContext, "awaits_renewal"),
 }[work]
 directory.CLOSING_S = kept_file.CLOSING_S = 0.3
 is_hanging = False
