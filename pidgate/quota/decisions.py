@@ -50,6 +50,8 @@ def names_too_many_ids(batches: list[ProducerBatch], most: int = MOST_IDS_PER_RE
     return len(batches) > most and len({batch[0] for batch in batches}) > most
 
 
+NO_IDS: Final[dict[int, int]] = {}
+"""Of a connection that has no id yet. Never written to."""
 MOST_CACHED_IDS: Final = 1_000
 """Of one connection. Real clients have one id, a transactional pool some dozens."""
 
@@ -106,7 +108,7 @@ class Client:
     client_id: str
     address: str
     connection_id: int
-    admitted: dict[int, int] = field(default_factory=dict)
+    admitted: dict[int, int] = field(default_factory=lambda: NO_IDS)
     traits: ClientTraits = ORDINARY
 
     def identify(self, user: User) -> None:
@@ -114,11 +116,11 @@ class Client:
         user = bounded(user)
         if user != self.user:
             self.user = user
-            self.admitted.clear()
+            self.admitted = NO_IDS
 
     def remember(self, producer_id: int, slice_key: int) -> None:
-        if len(self.admitted) >= MOST_CACHED_IDS:
-            self.admitted.clear()
+        if not self.admitted or len(self.admitted) >= MOST_CACHED_IDS:
+            self.admitted = {}
         self.admitted[producer_id] = slice_key
 
 

@@ -41,6 +41,8 @@ from pidgate.protocol.work import (
 
 _SIZE_AND_CORRELATION: Final = Struct(">ii")
 NOTHING: Final = NO_BYTES, 0, 0
+RESPONSE: Final = Response()
+"""The answer that is read just now. Answers are read one after the other, by one thread."""
 WHOLE_ANSWER_LIMIT_BYTES: Final = 128 * 1024 * 1024
 """Largest answer that is buffered whole. Metadata of ten thousand topics takes a few megabytes."""
 
@@ -62,7 +64,6 @@ class BrokerChannel(Reader):
         self._counters = context.counters
         self._budget = context.budget
         self._share = connection.share
-        self._response = Response()
         self._header = header
         self._is_full = False
         """The broker's socket accepts no more data."""
@@ -301,7 +302,7 @@ class BrokerChannel(Reader):
 
         Answers that need no change leave together in one write, whole or not.
         """
-        context, response = self._session.context, self._response
+        context, response = self._session.context, RESPONSE
         account = context.account
         account.spent += ARRIVED_FOR + end // ARRIVED_BYTES_FOR_ONE
         run_start = pos = 0
@@ -384,7 +385,7 @@ class BrokerChannel(Reader):
         """
         if not walk.go_on():
             return False
-        response = self._response
+        response = RESPONSE
         frame_end = response.end
         self._walk_in_turns, self._walked = walk, (buf, start, frame_end)
         rest = bytes(memoryview(buf)[frame_end:end])

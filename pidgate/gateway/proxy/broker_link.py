@@ -6,29 +6,31 @@ Silent clients, clients of another protocol and requests answered here reach no 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
 
 from pidgate.gateway.proxy.buffers import BudgetShare, Purpose
 from pidgate.gateway.proxy.reading import Data, Pause, Reader, ReadGate
 
 
+class Dials(Protocol):
+    """A connection that can dial its broker. No callable: a bound method takes 64 bytes of each connection."""
+
+    def dial_broker(self) -> asyncio.Task[None] | None:
+        """Connect in the background; `BrokerLink.connected` is called in the end, or the connection closes."""
+
+
 class BrokerLink:
     """The broker's socket of one connection, or the bytes that wait for it."""
 
-    __slots__ = ("_dial", "_dialling", "_early", "_gate", "_share", "channel")
+    __slots__ = ("_connection", "_dialling", "_early", "_gate", "_share", "channel")
 
-    def __init__(
-        self, gate: ReadGate, share: BudgetShare, dial: Callable[[], asyncio.Task[None] | None]
-    ) -> None:
-        """Set up the link of the client with this gate.
-
-        `dial` connects in the background; `connected` is called in the end, or the connection closes.
-        """
+    def __init__(self, gate: ReadGate, share: BudgetShare, connection: Dials) -> None:
+        """Set up the link of the client with this gate."""
         self.channel: Reader | None = None
         """None: not connected."""
         self._gate = gate
         self._share = share
-        self._dial = dial
+        self._connection = connection
         self._dialling: asyncio.Task[None] | None = None
         self._early: list[bytes | bytearray] | None = None
         """Requests that wait for a broker being dialled. None: no dialling is in progress."""
@@ -41,7 +43,7 @@ class BrokerLink:
         if self._early is None:
             self._early = []
             self._gate.pause(Pause.CONNECTING)
-            self._dialling = self._dial()
+            self._dialling = self._connection.dial_broker()
         self._early.append(bytes(data) if isinstance(data, memoryview) else data)
         self._share.hold(Purpose.TO_BROKER, self._share.held(Purpose.TO_BROKER) + len(data))
 

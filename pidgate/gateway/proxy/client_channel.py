@@ -58,7 +58,8 @@ class ClientChannel(Reader):
         self._frame_limit_bytes = context.frame_limit_bytes
         self._login_limit_bytes = context.frame_before_auth_bytes
         self._kept_frame_bytes = context.kept_frame_bytes
-        self.lending = Lending(self, self.connection)
+        self._lending: Lending | None = None
+        """None: it was never lent. Most connections never are."""
         self._leaves_rests = False
         """Its last read had to wait for a turn. A plain attribute, because every read checks it."""
 
@@ -189,8 +190,10 @@ class ClientChannel(Reader):
                 self.socket.read_large()
                 if not reservation.keep(buf, kept_from, end):
                     connection.close_for_frame(NO_ROOM)
-            elif self._session.context.streak >= self.lending.after:
-                self.lending.lend(now_ms)
+            elif self._session.context.streak >= self._session.context.lend_after:
+                if self._lending is None:
+                    self._lending = Lending(self, connection)
+                self._lending.lend(now_ms)
         except Exception:  # noqa: BLE001 - logged there
             connection.failed("requests")
 

@@ -95,7 +95,7 @@ class ClientConnection:
         self.recorder = context.recorder_of(self.client, self.session.context.login.sasl)
         self.session.context.recorder = self.recorder
         self.share = BudgetShare(context.budget, self._pays_memory)
-        self.broker = BrokerLink(socket.gate, self.share, self._dial_broker)
+        self.broker = BrokerLink(socket.gate, self.share, self)
         self.reservation = FrameReservation(context.budget, self.share, socket.received, socket.gate)
         self.read_ahead = ReadAhead(self.session, self.share, socket.gate)
         self.age = ConnectionAge(context.now_ms())
@@ -113,6 +113,8 @@ class ClientConnection:
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at_ms = 0
         self.session.context.account = context.shared.turns.join(BEFORE_LOGIN)
+        if context.shared.lanes.is_on:
+            self.session.context.lend_after = context.shared.lanes.lend_after
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
         self.unread_since_ms = 0
@@ -194,7 +196,7 @@ class ClientConnection:
 
     # ---- the broker ------------------------------------------------------------------------------------
 
-    def _dial_broker(self) -> asyncio.Task[None] | None:
+    def dial_broker(self) -> asyncio.Task[None] | None:
         if self.is_gone:
             return None
         self._enter(LifeEvent.DIAL)

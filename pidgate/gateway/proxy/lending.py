@@ -32,7 +32,6 @@ MOST_LENT_IN_FLIGHT: Final = 48
 MOST_TOPICS: Final = 64
 NO_TOPICS: Final[dict[bytes, None]] = {}
 """Before the first grant. Never written to."""
-NEVER: Final = 1 << 62
 ANY_BYTES: Final = (1 << 64) - 1
 BROKEN: Final = 3
 """Next in core.h."""
@@ -51,16 +50,13 @@ class Lending:
         "_lent",
         "_topics",
         "_version",
-        "after",
         "carried",
     )
 
     def __init__(self, client: Reader, connection: ClientConnection) -> None:
         self._client = client
         self._connection = connection
-        self._lanes = lanes = connection.context.shared.lanes
-        self.after = lanes.lend_after if lanes.is_on else NEVER
-        """Lend when so many requests in a row would have passed. A plain attribute, because every read checks it."""
+        self._lanes = connection.context.shared.lanes
         self._lent: LentTo | None = None
         self._grant: Grant | None = None
         self._leased_of: ByteBucket | None = None
@@ -233,7 +229,7 @@ class Lending:
             client.defer(left.client_rest)
         lanes = self._lanes
         is_worth_it = self.carried >= lanes.worth_requests
-        self.after = lanes.lend_after if is_worth_it else min(2 * self.after, MOST_LEND_AFTER)
+        context.lend_after = lanes.lend_after if is_worth_it else min(2 * context.lend_after, MOST_LEND_AFTER)
 
     def _end(self) -> None:
         self._lent = None

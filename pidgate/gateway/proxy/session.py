@@ -21,6 +21,7 @@ is an action too (End). Only a defect of the gateway raises.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import intern
 from typing import Final
 
 from pidgate.gateway.proxy.actions import (
@@ -64,6 +65,9 @@ from pidgate.quota.entities import User
 HELD_OVERHEAD_BYTES: Final = 256
 """Memory of a held request in addition to its frame, which may be as short as 14 bytes."""
 
+NOTHING_HELD: Final[list[Request]] = []
+"""Most connections never hold a request. Never written to."""
+
 CHANGE_FAILED: Final = "the gateway could not change its quotas; its log says why"
 
 
@@ -74,7 +78,7 @@ class Session:
 
     def __init__(self, at: Surroundings, client: Client) -> None:
         self.context = ApiContext(at, client)
-        self.held: list[Request] = []
+        self.held = NOTHING_HELD
         """Requests that wait, in order of arrival."""
         self.held_bytes = 0
 
@@ -166,7 +170,7 @@ class Session:
         awaited, self.context.awaited_account = self.context.awaited_account, None
         self._leave_account(awaited)
         self.context.alteration = None
-        self.held.clear()
+        self.held = NOTHING_HELD
         self.held_bytes = 0
 
     @property
@@ -342,7 +346,7 @@ class Session:
         if context.awaits_size and api.waits_for_size:
             return HOLD
         if api is not NOT_OFFERED and not context.client.client_id:
-            context.client.client_id = bounded(request.head.client_id or "")
+            context.client.client_id = intern(bounded(request.head.client_id or ""))
             if context.faults is None and request.api_key != API_VERSIONS:
                 context.note_software("", "")
         if api.paid_by is not None:
@@ -386,8 +390,10 @@ class Session:
         context = self.context
         request.api.note_held(context, request, now_ms)
         self.held_bytes += request.copy_frame() + HELD_OVERHEAD_BYTES
-        self.held.append(request)
-        if len(self.held) == 1:
+        if self.held:
+            self.held.append(request)
+        else:
+            self.held = [request]
             context.held_since_ms = now_ms
         waits = self.awaits_answer or self.awaits_account
         context.actions.append(WAITING if waits else WakeAt(context.muted_until_ms))

@@ -103,7 +103,6 @@ class ConnectionRecorder:
         """The "open" event was published."""
         self._opened_ms = recorder.now_ms()
         self._opened_wall_ms = recorder.wall_ms()
-        recorder.connections[self] = None
 
     def failed(self, error: Exception) -> None:
         """Count and report a failure of the recorder; never raises."""
@@ -203,6 +202,7 @@ class ConnectionRecorder:
             usage.count(batch, records)
 
     def _begin(self, producer_id: int, now_ms: int) -> IdUsage | None:
+        self._recorder.in_slice[self] = None
         return self._recorder.usage.begin(self, self._client.user, producer_id, now_ms)
 
     @guarded
@@ -291,6 +291,7 @@ class ConnectionRecorder:
             return
         if counts is NO_ERRORS:
             counts = self._errors = {}
+            self._recorder.in_slice[self] = None
         counts[key] = counts.get(key, 0) + 1
 
     @guarded
@@ -404,7 +405,7 @@ class ConnectionRecorder:
     def closed(self, cause: str) -> None:
         """Publish that both sockets are closed; the last call."""
         recorder = self._recorder
-        recorder.connections.pop(self, None)
+        recorder.in_slice.pop(self, None)
         self.introduce()
         self._leave_errors()
         recorder.usage.connection_closed(self)

@@ -112,7 +112,8 @@ class Recorder:
         """seq of the latest event."""
         self.failures = 0
         self._quiet_until_ms = -BETWEEN_FAILURES_MS
-        self.connections: dict[RecordedConnection, None] = {}
+        self.in_slice: dict[RecordedConnection, None] = {}
+        """Connections with usages or error counts of this slice."""
         self.sampler = EventSampler()
         self.usage = UsageTable()
         self.on_pair: OnPair | None = None
@@ -325,7 +326,8 @@ class Recorder:
 
     def _end_slice(self) -> None:
         self.usage.end_slice()
-        for connection in self.connections:
+        in_slice, self.in_slice = self.in_slice, {}
+        for connection in in_slice:
             connection.end_slice()
 
     def publish_leaving(self, most: int) -> None:

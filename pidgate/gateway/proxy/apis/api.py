@@ -433,6 +433,7 @@ LONGEST_UNTOLD_MS: Final = 10_000
 """A client that is not told its throttle takes a request as lost after 30 s."""
 NO_PRODUCE: Final = RepeatedProduce()
 """Before the first Produce of a connection; most connections never send one. It recognises nothing."""
+NEVER: Final = 1 << 62
 NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
 
 
@@ -456,6 +457,7 @@ class ApiContext:
         "guarded",
         "held_since_ms",
         "in_flight",
+        "lend_after",
         "login",
         "means_node",
         "muted_until_ms",
@@ -491,6 +493,8 @@ class ApiContext:
         """The quotas in force when the channel was muted, or began to wait for a byte account."""
         self.streak = 0
         """Requests in a row that needed no decision: a lane would have passed them."""
+        self.lend_after = NEVER
+        """Lend the connection to a lane after so many in a row."""
         self.muted_until_ms = 0
         """Several requests are under way at once, so throttles may overlap: the latest deadline applies."""
         self.wait: Wait | None = None

@@ -31,7 +31,7 @@ COUNTED: Final = Passing.COUNTED
 class Response:
     """A broker's answer, buf[start:end]. Its size prefix lies before `start`.
 
-    Each broker channel reuses one instance: keep no reference to it, except to a buffer that `may_be_kept`.
+    All answers have the same instance: keep no reference to it, except to a buffer that `may_be_kept`.
     """
 
     __slots__ = ("buf", "end", "may_be_kept", "now_ms", "start")

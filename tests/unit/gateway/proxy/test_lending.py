@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pidgate.gateway.lane.lanes import Left
+from pidgate.gateway.proxy.lending import Lending
 from tests.support.scene import Scene, heartbeat
 
 FRAME_MS = 60_000
@@ -22,7 +23,8 @@ def scene() -> Iterator[Scene]:
 def test_the_deadline_of_a_frame_that_a_lane_carried_ends_with_the_lending(scene: Scene) -> None:
     pair = scene.connect()
     pair.client.receive(heartbeat(1))
-    lending, reservation = pair.channel.lending, pair.channel.connection.reservation
+    connection = pair.channel.connection
+    lending, reservation = Lending(pair.channel, connection), connection.reservation
     in_frame = 0, 0, 0, 0, 0, 0, 0, 0, scene.time_ms, list[tuple[bytes, bytes]]()
     lending.left(Left(in_frame, b"", b"", b"", b"", [], 0, None, 0, None, 0))
     assert not reservation.is_overdue(scene.time_ms + FRAME_MS + 1, FRAME_MS)

@@ -49,6 +49,7 @@ class Told:
 
     def __init__(self, quotas: Quotas = QUOTAS, **settings: Any) -> None:
         self.now_ms = 5_000
+        self.opened = 0
         self.values: list[tuple[str, bytes]] = []
         self.failures: list[Exception] = []
         self.recorder = Recorder(
@@ -63,8 +64,8 @@ class Told:
         )
 
     def connection(self, user: str = "alice", client_id: str = "etl") -> ConnectionRecorder:
-        number = len(self.recorder.connections) + 1
-        client = Client(user, client_id, "10.0.0.1", number)
+        self.opened += 1
+        client = Client(user, client_id, "10.0.0.1", self.opened)
         return ConnectionRecorder(self.recorder, client, SaslExchange(), "main", 3)
 
     @property
@@ -370,7 +371,7 @@ def test_a_connection_is_told_when_it_is_known_whose_it_is_with_the_time_it_open
     assert (opened.user, opened.node_id, opened.principal_mechanism) == ("alice", 3, "PLAIN")
     assert (closed.phase, closed.close_reason, closed.seconds) == ("close", "idle", 1.5)
     assert (closed.bytes_in, closed.bytes_out, closed.requests) == (100, 2_000, 3)
-    assert not told.recorder.connections
+    assert not told.recorder.in_slice
 
 
 def test_a_crash_loop_is_told_in_sums() -> None:
