@@ -231,7 +231,7 @@ UNFINISHED = Scenario(
     plan={"connections": 2, "batch_bytes": 100_000_000, "sent_bytes": 50_000_000, "acks": 1},
     quick={},
     cost_per="connection",
-    partitions=2,
+    partitions=3,
     goals=(Goal("RSS per connection", rss_kb_per_connection, "at most", 300, "KB"),),
 )
 LARGE_LATENCY = Scenario(
