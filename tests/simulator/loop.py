@@ -258,6 +258,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Future[T]:
         """Do a thread's work between now and the moment when its result is seen; one executor's in order."""
         future: asyncio.Future[T] = self.create_future()
+        if isinstance(func, Looks):
+            self._look(func, future)
+            return future
         begins_s = self.now_s
         if executor is not None:
             begins_s = max(begins_s, self._busy_until_s.get(executor, 0.0))
@@ -271,14 +274,26 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.call_at(done_s, self._work, seen_s, future, func, args)
         return future
 
+    def _look(self, looks: Looks, future: asyncio.Future[Any]) -> None:
+        """Do what Looks does in a thread, without one."""
+
+        def look() -> None:
+            if not future.done():
+                if looks.look():
+                    future.set_result(True)
+                else:
+                    self.call_later(looks.every_s, look)
+
+        def end() -> None:
+            if not future.done():
+                future.set_result(False)
+
+        looks.end = end  # type: ignore[method-assign]
+        self.call_later(looks.every_s, look)
+
     def _work(self, seen_s: float, future: asyncio.Future[Any], func: Callable[..., Any], args: Any) -> None:
         if future.cancelled():
             return
-        if isinstance(func, Looks):
-            if not (func.is_ended or func.look()):
-                self.call_at(self.now_s + func.every_s, self._work, seen_s + func.every_s, future, func, args)
-                return
-            args, func = (not func.is_ended,), bool
         try:
             result, error = func(*args), None
         except Exception as raised:  # noqa: BLE001 - its result, as a thread's
