@@ -42,9 +42,9 @@ class Action(StrEnum):
 
     SET = "set"
     REMOVE = "remove"
-    """Nothing is set any more, whatever the file sets."""
+    """Nothing is in force, whatever the file sets."""
     RESET = "reset"
-    """The change is forgotten: what the file says holds again."""
+    """The change is removed: the file's value is in force again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class CommandType(StrEnum):
     REFILL = "refill"
     """The user's bucket is full."""
     RELEASE = "release"
-    """The producer id is admitted, uncharged: it does not wait any longer."""
+    """The producer id is admitted uncharged when it comes back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ Deciding = dict[tuple[Setting, str | None], Change]
 """The deciding change by setting and user. The file decides a pair that is missing."""
 
 ALL_MODES = (Setting.MODE, None)
-"""The mode of every user: above what the file and other changes say of single users."""
+"""The mode of every user. It overrides the file and the changes of single users."""
 
 _FIELDS: Final = {
     Setting.PRODUCER_IDS_RATE: "producer_ids_rate_milli",

@@ -17,13 +17,13 @@ from pidgate.quota.settings import Quotas
 from pidgate.quota.users import GRACE_TIMES_RATE
 
 THROTTLE_MS: Final = 1_000
-"""Of a request that is refused above the ceiling."""
+"""Throttle of a request above the ceiling."""
 
 
 class FailOpen:
     """Count of the ids that passed undecided in the present window, by user.
 
-    `passed`: requests that passed, and their ids that could not even be inserted. Alarm.
+    `passed`: requests that passed, and ids that could not be inserted. It should be 0.
     """
 
     def __init__(self) -> None:

@@ -5,8 +5,8 @@ A broker keeps one state for each pair, on every replica of the partition, until
 bounded memory: a pair that is noted twice counts once, and sketches of several gateways join without counting a pair
 twice. Registers of a quarter of `remember` form a layer, and a layer ends `remember` after its last pair may have come.
 
-A client that makes ids up can choose pairs that raise no register. It is then forecast too low, and no other user pays
-for that.
+A client that makes ids up can choose pairs that raise no register. Its own forecast is then too low; other users are
+not affected.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pidgate.quota.entities import Portions, User, kept_as
 from pidgate.quota.settings import LAYERS, ProducerIdSettings
 
 REGISTERS: Final = 1_024
-"""Of a broker: a standard error of 3 %."""
+"""Registers of a broker: a standard error of 3 %."""
 REGISTERS_OF_USER: Final = 256
-"""6 %, which is enough to rank users."""
+"""Registers of a user: 6 %, which is enough to rank users."""
 MOST_BROKERS: Final = 1_000
 _INDEX_BITS: Final = 10
 _MOST_RANK: Final = 64 - _INDEX_BITS + 1
@@ -54,7 +54,7 @@ class PairSketch:
         self._layers: dict[int, bytearray] = {}
         """By number of the slice."""
         self.registers = bytearray(size)
-        """Those of all layers together, as of the last `expire`."""
+        """Registers of all layers together, as of the last `expire`."""
 
     def add(self, hashed: int, now_ms: int) -> bool:
         """Note a pair; return whether a register of its layer has changed."""
@@ -71,7 +71,7 @@ class PairSketch:
         return True
 
     def merge(self, registers: bytes, at_ms: int, now_ms: int) -> None:
-        """Note the pairs that another gateway had counted at `at_ms`. Registers of another form are left out."""
+        """Note the pairs that another gateway had counted at `at_ms`. Registers of another form are ignored."""
         oldest = now_ms // self._slice_ms - LAYERS
         number = min(at_ms, now_ms) // self._slice_ms
         if number < oldest or len(registers) != self.size or max(registers) > _MOST_RANK:

@@ -19,7 +19,7 @@ def told_states(states: ProducerStates, now_ms: int) -> list[BrokerStates]:
 
 
 def take_states(event: LifecycleEvent, states: ProducerStates, at_ms: int, now_ms: int) -> None:
-    """Take in the states of an event of `at_ms`. What cannot be read is left out."""
+    """Merge the states of an event of `at_ms`, except unreadable ones."""
     for told in event.producer_states:
         try:
             inflating = zlib.decompressobj()
