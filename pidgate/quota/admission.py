@@ -204,7 +204,7 @@ class Admission:
 
         The length of the mute does not matter, because a mute may be prolonged.
         """
-        untold = self.held_beginnings.find_untold(client.user, batches, now_ms)
+        untold = self.held_beginnings.find_unpublished(client.user, batches, now_ms)
         decisions = [batch_decision(client.user, batch, len(batches), transactional) for batch in untold]
         for decision in decisions:
             decision.refuse(Reason.HELD, 0)
@@ -436,7 +436,7 @@ class Admission:
         for user, unused in self.owners.connection_closed(connection_id).items():
             self.counters.of(user, now_ms).unused_ids += unused
 
-    def inherits(self, user: User, old_id: int, new_id: int, now_ms: int) -> bool:
+    def admit_inherited(self, user: User, old_id: int, new_id: int, now_ms: int) -> bool:
         """Admit an id given by EndTxn v5+ uncharged; return False when its predecessor is not remembered."""
         if old_id == new_id or not self.state.inherit(user, old_id, new_id, now_ms):
             return False

@@ -148,7 +148,7 @@ def deciding(in_file: Quotas, changes: Iterable[Change], *, file_wins: bool, wal
     for target, change in sorted(by_target.items(), key=lambda item: item[0].temporary):
         if change.action is Action.RESET or has_ended(change, wall_ms):
             continue
-        if not (file_wins and is_said(in_file, target.setting, target.user)):
+        if not (file_wins and is_set_in_file(in_file, target.setting, target.user)):
             found[target.setting, target.user] = change
     return found
 
@@ -182,7 +182,7 @@ def applied(in_file: Quotas, found: Mapping[tuple[Setting, str | None], Change])
     )
 
 
-def is_said(in_file: Quotas, setting: Setting, user: str | None) -> bool:
+def is_set_in_file(in_file: Quotas, setting: Setting, user: str | None) -> bool:
     """Return whether the file sets a value for just this entity.
 
     Never for the mode of all users: the emergency switch works whatever a file sets.

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from pidgate.quota.decisions import KEEPS_ORDER, Bound, Decision, Reason
-from pidgate.quota.entities import EffectiveQuota, Portions, User, kept_as
+from pidgate.quota.entities import EffectiveQuota, Portions, User, table_key
 
 SAMPLE_MS: Final = 30_000
 """Two samples of 30 s: Kafka's metrics.num.samples and metrics.sample.window.ms."""
@@ -257,7 +257,7 @@ class UserCountersTable:
         """Return the user's counters, to count something now. Beyond MOST_USERS, newcomers are counted together."""
         counters = self._users.get(user)
         if counters is None:
-            user = kept_as(user, self._users)
+            user = table_key(user, self._users)
             counters = self._users.get(user)
         if counters is None:
             counters = self._users[user] = UserCounters()

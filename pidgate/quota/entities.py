@@ -82,12 +82,12 @@ OTHER_USERS: Final = unidentified("")
 """All users together that have no entry of their own in a table."""
 
 
-def kept_as(user: User, table: Collection[User]) -> User:
+def table_key(user: User, table: Collection[User]) -> User:
     """Return the key under which a table by user keeps this one: its own, while there are fewer than MOST_USERS."""
     return user if user in table or len(table) < MOST_USERS else OTHER_USERS
 
 
-def has_room_of_its_own(alike: int, users: int) -> bool:
+def has_room_for_user(alike: int, users: int) -> bool:
     """Return whether a table of so many users has an account for one more, of whose origin it holds `alike`.
 
     The users of one address hold at most four times what they leave free. So an address that makes up users pushes no

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pidgate.quota.decisions import NO_PRODUCER_ID, Decision, Forward, Reason, Refuse, refusal_of
-from pidgate.quota.entities import User, bound_milli, kept_as, resolve
+from pidgate.quota.entities import User, bound_milli, resolve, table_key
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
 from pidgate.quota.users import GRACE_TIMES_RATE
@@ -75,7 +75,7 @@ class FailOpen:
         # An id that is given at InitProducerId comes back in a Produce later: each has an account of its own.
         at_init = decisions[0].producer_id == NO_PRODUCER_ID
         admitted = self._admitted[transactional_id is not None, at_init]
-        user = kept_as(decisions[0].user, admitted)
+        user = table_key(decisions[0].user, admitted)
         after = admitted[user] + len(decisions)
         if after * 1000 > GRACE_TIMES_RATE * rate_milli:
             return False

@@ -19,7 +19,7 @@ from typing import Final
 
 import mmh3
 
-from pidgate.quota.entities import Portions, User, kept_as
+from pidgate.quota.entities import Portions, User, table_key
 from pidgate.quota.settings import LAYERS, ProducerIdSettings
 
 REGISTERS: Final = 1_024
@@ -180,7 +180,7 @@ class ProducerStates:
 
     def note(self, user: User, hashed: int, node_ids: Iterable[int], now_ms: int) -> None:
         """Note a pair that was forwarded, and the brokers with a replica of its partition."""
-        user = kept_as(user, self._users)
+        user = table_key(user, self._users)
         sketch = self._users.get(user)
         if sketch is None:
             sketch = self._users[user] = PairSketch(REGISTERS_OF_USER, self._slice_ms)
@@ -196,7 +196,7 @@ class ProducerStates:
             broker = self._brokers[node_id] = _Broker(self._slice_ms)
         return broker
 
-    def find_untold(self, now_ms: int) -> Iterator[tuple[int, bytes]]:
+    def find_unpublished(self, now_ms: int) -> Iterator[tuple[int, bytes]]:
         """Yield (broker, registers) of the brokers with more pairs than other gateways were told of."""
         for node_id, broker in self._brokers.items():
             if broker.untold and (registers := broker.own.newest(now_ms)):

@@ -93,7 +93,7 @@ class RetryQueue:
                 waiting.is_passed_over = False
                 self._enter(waiting)
             return True
-        if len(self.waiting) >= self.limit and not self._makes_room(address, client_id):
+        if len(self.waiting) >= self.limit and not self._make_room(address, client_id):
             return False
         self._arrivals += 1
         self._id_of_arrival[self._arrivals] = producer_id
@@ -161,7 +161,7 @@ class RetryQueue:
         ends = (waiting.gives_up_ms for waiting in self.waiting.values())
         return min((end_ms for end_ms in ends if end_ms is not None), default=None)
 
-    def _makes_room(self, address: str, client_id: str) -> bool:
+    def _make_room(self, address: str, client_id: str) -> bool:
         """Take out a late id, or the last id of the longest lane for one of a shorter lane. Returns success.
 
         The lane must be shorter by at least two, or the two lanes would push each other out in turn. The same holds

@@ -347,7 +347,7 @@ class StickyRefusals:
                 record.note_forwarded(epoch, self.topics.canonical(key[0]), key[1], connection_id)
                 self._end_entry(user, producer_id, record, key)
 
-    def not_taken(
+    def forget_failed_batches(
         self,
         user: User,
         producer_id: int,
@@ -552,7 +552,9 @@ class HeldBeginnings:
         of_user.ids[producer_id] = held  # moved behind all other ids
         held[key] = until_ms
 
-    def find_untold(self, user: User, batches: Sequence[ProducerBatch], now_ms: int) -> list[ProducerBatch]:
+    def find_unpublished(
+        self, user: User, batches: Sequence[ProducerBatch], now_ms: int
+    ) -> list[ProducerBatch]:
         """Return a beginning of each id that has to be published for other gateways, and record it as published.
 
         They watch an id for WATCH_MS, so it is published again after half of that.

@@ -20,7 +20,7 @@ from pidgate.quota.entities import (
     User,
     account_of,
     client_accounts,
-    has_room_of_its_own,
+    has_room_for_user,
     limits_states,
     limits_transactional_ids,
     may_refuse,
@@ -382,7 +382,7 @@ class UserTable:
     def _has_room(self, user: User, origin: str | None) -> bool:
         """Return whether the table has an account for one more user. Users that the quotas name always have one."""
         is_named = owner_of(user)[0] in self.quotas.users
-        return is_named or has_room_of_its_own(self._of_origin[origin], len(self._users))
+        return is_named or has_room_for_user(self._of_origin[origin], len(self._users))
 
     def account(self, user: User, client_id: str) -> User:
         """Return the account that pays for new producer ids of this client."""

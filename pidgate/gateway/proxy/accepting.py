@@ -12,7 +12,7 @@ from typing import Final
 
 from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
-from pidgate.gateway.proxy.backlog import open_no_more
+from pidgate.gateway.proxy.backlog import drop_new_connections
 from pidgate.gateway.proxy.connection_quotas import ConnectionQuotas
 
 log = logger()
@@ -65,10 +65,10 @@ class Port:
         if self._is_paused or self._is_closed:
             self._close_servers()
 
-    def open_no_more(self) -> None:
+    def drop_new_connections(self) -> None:
         """Have the kernel open no more connections; those that are open are still accepted."""
         if not self._is_closed:
-            open_no_more(self._bound)
+            drop_new_connections(self._bound)
 
     def pause(self) -> None:
         self._is_paused = True
@@ -125,7 +125,7 @@ class Accepting:
     async def empty(self) -> None:
         """Stop opening connections, and accept those in the backlog, because closing a port resets them."""
         for port in self._ports:
-            port.open_no_more()
+            port.drop_new_connections()
         give_up_s = self._loop.time() + EMPTIED_WITHIN_S
         before = -1
         while (self._is_paused or self._accepted != before) and self._loop.time() < give_up_s:

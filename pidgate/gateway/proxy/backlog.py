@@ -29,7 +29,7 @@ _DROP_SYN: Final = (
 """Classic BPF: drop a packet with SYN and without ACK."""
 
 
-def open_no_more(listening: socket.socket) -> bool:
+def drop_new_connections(listening: socket.socket) -> bool:
     """Have the kernel open no more connections on the socket; return False where it cannot (Linux only)."""
     program = b"".join(struct.pack("HBBI", *step) for step in _DROP_SYN)
     steps = ctypes.create_string_buffer(program)

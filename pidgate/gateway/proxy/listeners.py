@@ -140,10 +140,6 @@ class Listener:
         task.add_done_callback(self._opening.discard)
         return ""
 
-    def open_no_more(self) -> None:
-        """Open no more ports."""
-        self._is_closed = True
-
     def close(self) -> None:
         """Accept no more connections; those that are open stay."""
         self._is_closed = True

@@ -17,7 +17,7 @@ from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
 from pidgate.gateway.state.history import History
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.decisions import Reason
-from pidgate.quota.entities import User, kept_as
+from pidgate.quota.entities import User, table_key
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.sticky import WATCH_MS
@@ -136,7 +136,7 @@ class EventApplier:
                     watch(user, producer_id, now_ms)
                 if units is None or token_units is None or (incarnation == saved_by and seq <= saved_seq):
                     continue
-                account = kept_as(account, balances)
+                account = table_key(account, balances)
                 known = balances.get(account)
                 if known is None:
                     balances[account] = _Balance(incarnation, seq, units, token_units, at_ms)

@@ -14,7 +14,7 @@ def told_states(states: ProducerStates, now_ms: int) -> list[BrokerStates]:
     """Return what other gateways have not been told yet."""
     return [
         BrokerStates(node_id=node_id, registers=base64.b64encode(zlib.compress(registers)).decode("ascii"))
-        for node_id, registers in states.find_untold(now_ms)
+        for node_id, registers in states.find_unpublished(now_ms)
     ]
 
 
