@@ -127,7 +127,7 @@ class UserQuota:
 
 
 NOT_SET: Final = UserQuota()
-"""The quota of a user of whom nothing is set."""
+"""The quota of a user without settings."""
 
 
 ByteEntity = tuple[str | None, str | None]
