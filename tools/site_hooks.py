@@ -37,4 +37,6 @@ def _outside(folder: Path, text: str, target: str, is_excluded: Callable[[str], 
     asked = inside.removeprefix("docs/") + "/" * path.is_dir()
     if inside.startswith("docs/") and not is_excluded(asked):
         return None
-    return f"`{inside}`" if text.strip("`/") in (inside, path.name, path.stem) else f"{text} (`{inside}`)"
+    shown = text.strip("`/")
+    is_path = f"/{inside}".endswith(f"/{shown}") or shown == path.stem
+    return f"`{inside}`" if is_path else f"{text} (`{inside}`)"

@@ -88,9 +88,9 @@ def explanation(settings: Settings) -> Iterator[str]:
     yield f"Health and metrics: {scheme}://{settings.admin.bind}/livez, /readyz, /metrics."
     if settings.cluster.proxy_protocol:
         yield "Each connection to a broker begins with a PROXY header (version 2), which names the client's address:"
-        yield "  Kafka reads none, so that there has to be a proxy before the brokers which does."
-    yield "Brokers see all clients at this gateway's address, and count them as one where they bound addresses"
-    yield "  (max.connections.per.ip, connection_creation_rate): raise that for it, and bound users here (limits)."
+        yield "  Kafka reads none, so a proxy before the brokers has to."
+    yield "Brokers see all clients at this gateway's address. If they limit connections by address"
+    yield "  (max.connections.per.ip, connection_creation_rate), raise that limit, and limit users here (limits)."
     yield from _quotas(settings.to_quotas())
     if settings.quotas.runtime_changes == "runtime_wins":
         yield "Changes made while gateways run go above this file: pidgate quotas diff shows them."

@@ -54,7 +54,7 @@ TITLES: Final = {
     Page.TOPIC_UNAVAILABLE: "the events topic is written",
     Page.EVENTS_LOST: "no event was lost",
     Page.CHANGES_STAY: "changes reach every gateway",
-    Page.FUSE: "the fuse enforces nobody",
+    Page.FUSE: "the fuse enforces no user",
     Page.MEMBER_SILENT: "the other gateways are heard",
     Page.MEMBERS_DIFFER: "gateways have the same settings",
     Page.CLIENT_FAULT: "no client library is known to break",

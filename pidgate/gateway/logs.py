@@ -291,7 +291,7 @@ class Event(StrEnum):
     QUOTAS_CHANGED = (
         "quotas_changed",
         _QUOTA_CHANGE + "action value before set_by set_through set_wall_ms until_wall_ms note",
-        "A quota was changed at run time: by whom, through what, until when.",
+        "A quota was changed at run time, with its author, its way and its end.",
     )
     QUOTA_CHANGE_ENDED = (
         "quota_change_ended",

@@ -55,7 +55,7 @@ class _Request:
 class Admission:
     """The quota as connections see it. All times are monotonic milliseconds.
 
-    `fail_open.passed` counts requests let pass because the quota raised an error. Alarm.
+    `fail_open.passed` counts requests that passed because the quota raised an error. It should be 0.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Admission:
         transactional: bool,
         now_ms: int,
     ) -> Grant | None:
-        """Grant what `knows` would answer, until one of the grant's cells changes. None: it would have to ask."""
+        """Return a grant of what `knows` would answer, until one of its cells changes. None: `knows` is needed."""
         user = client.user
         if client.admitted.get(producer_id) != self._slice_key(now_ms, transactional):
             return None
@@ -179,8 +179,8 @@ class Admission:
     ) -> Refuse | Close | None:
         """Judge a request read ahead behind a mute: refuse it now if it would be refused anyway; None: hold it.
 
-        Refused are batches above a refused one, the first ones of a partition above 0, and the first ones of another
-        partition of an id still under its deadline. A retry of the refused batch itself is never answered here.
+        It refuses a batch above a refused one, the first batch of a partition if it is above 0, and the first batch of
+        another partition of an id still under its deadline. It never answers a retry of the refused batch itself.
         """
         request = self._locate_batches(client, batches, transactional, now_ms)
         if Position.SAME in request.positions or Position.BELOW in request.positions:
@@ -202,9 +202,9 @@ class Admission:
     ) -> tuple[Decision, ...]:
         """Return the decisions that tell other gateways which ids have a beginning in a request held by a mute.
 
-        A mute may be prolonged, so its length does not matter.
+        The length of the mute does not matter, because a mute may be prolonged.
         """
-        untold = self.held_beginnings.find_untold(client.user, batches, now_ms)
+        untold = self.held_beginnings.find_unpublished(client.user, batches, now_ms)
         decisions = [batch_decision(client.user, batch, len(batches), transactional) for batch in untold]
         for decision in decisions:
             decision.refuse(Reason.HELD, 0)
@@ -260,7 +260,7 @@ class Admission:
         return user in held.users and held.is_beginning_held(user, batch[0], batch[3], batch[4], now_ms)
 
     def _refuse_out_of_order(self, request: _Request) -> Refuse | Close | None:
-        """Refuse a request that could pass an earlier batch. No mode, exemption, rate or state matters here."""
+        """Refuse a request that could pass an earlier batch, whatever the mode, exemption, rate or state."""
         if Position.ABOVE in request.positions:
             return self._refuse_above(request)
         for batch, position in zip(request.batches, request.positions, strict=True):
@@ -269,7 +269,7 @@ class Admission:
         return None
 
     def _refuse_above(self, request: _Request) -> Refuse | Close:
-        """Refuse a request with a batch above a refused one, or close where that one is overdue: it was given up."""
+        """Refuse a request with a batch above a refused one, or close if the client has given that one up."""
         user = request.client.user
         above = [
             batch
@@ -283,7 +283,7 @@ class Admission:
         return self._refuse_locally(request, above[0], Reason.STICKY, left_ms)
 
     def _is_above_0(self, batch: ProducerBatch, position: Position) -> bool:
-        """Return whether an earlier batch may lie unread behind a mute: a new producer starts every partition at 0."""
+        """Return whether an earlier batch may wait unread behind a mute: a new producer starts each partition at 0."""
         return batch[2] != 0 and position in (Position.FIRST_SIGHT, Position.UNWATCHED)
 
     def _refuse_locally(
@@ -315,7 +315,7 @@ class Admission:
     # The quota
 
     def _decide(self, request: _Request) -> Verdict:
-        """Let the quota decide about the ids of a request in order."""
+        """Return the quota's verdict on the ids of a request, in order."""
         client, now_ms = request.client, request.now_ms
         verdict = self._decide_or_fail_open(client, self._begin_decisions(request), now_ms)
         if isinstance(verdict, Refuse):
@@ -367,8 +367,8 @@ class Admission:
     def _record_quota_refusal(self, request: _Request, refusal: Refuse) -> Refuse | Close:
         verdict = self._record_refusal(request, refusal)
         for decision in refusal.decisions if verdict is refusal else ():
-            # Coming back too early keeps the deadline: with the shortest throttle added each time, two
-            # connections of one id could put it off for each other without end.
+            # An early retry keeps the deadline. If each one added the shortest throttle, two connections of one id
+            # could prolong it for each other without end.
             if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE, Reason.FAIL_OPEN):
                 until_ms = request.now_ms + decision.throttle_time_ms
                 self.sticky.set_deadline(request.client.user, decision.producer_id, until_ms)
@@ -379,8 +379,8 @@ class Admission:
     ) -> Forward | Refuse:
         """Judge InitProducerId, without or with a transactional id (64 bits of its hash).
 
-        A refusal leaves no entry and no deadline: nothing was sent that could be lost, and the client is refused again,
-        on any connection, while there are no tokens.
+        A refusal leaves no entry and no deadline: no batch was sent, and without tokens the client is refused again on
+        any connection.
         """
         transactional = transactional_id is not None
         account = self.state.account(client)
@@ -405,7 +405,7 @@ class Admission:
     ) -> tuple[Decision, ...]:
         """Charge and insert an id that a broker has just given to a client that pays for it now.
 
-        From here on it is known as any admitted id is: on every connection, after a restart, and to other gateways.
+        From here on it is known like any admitted id: on every connection, after a restart, and to other gateways.
         """
         decision = given_decision(client.user, producer_id, epoch)
         try:
@@ -421,7 +421,7 @@ class Admission:
     def may_be_admitted_elsewhere(
         self, client: Client, producer_ids: Iterable[int], transactional: bool, now_ms: int
     ) -> bool:
-        """Return whether another gateway may have admitted one of these ids so lately that its event is on the way."""
+        """Return whether another gateway may have admitted one of these ids a moment ago, with its event on the way."""
         return (
             not transactional
             and self.pays_at_init(client)
@@ -436,7 +436,7 @@ class Admission:
         for user, unused in self.owners.connection_closed(connection_id).items():
             self.counters.of(user, now_ms).unused_ids += unused
 
-    def inherits(self, user: User, old_id: int, new_id: int, now_ms: int) -> bool:
+    def admit_inherited(self, user: User, old_id: int, new_id: int, now_ms: int) -> bool:
         """Admit an id given by EndTxn v5+ uncharged; return False when its predecessor is not remembered."""
         if old_id == new_id or not self.state.inherit(user, old_id, new_id, now_ms):
             return False
@@ -447,7 +447,7 @@ class Admission:
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas: the throttles of users with another quota end.
 
-        Refused batches stay refused until they are sent in order: no entry is lifted.
+        No entry of a refused batch ends: such batches stay refused until they are sent in order.
         """
         before = self._in_force.value
         self.state.set_quotas(quotas, now_ms)

@@ -44,14 +44,14 @@ from pidgate.quota.settings import DEFAULT, ByteEntity, ByteQuotas, Mode, Quotas
 
 
 class Kind(StrEnum):
-    """The direction counted: `producer_byte_rate` holds for PRODUCE, `consumer_byte_rate` for FETCH."""
+    """The counted direction: `producer_byte_rate` limits PRODUCE, `consumer_byte_rate` FETCH."""
 
     PRODUCE = "produce"
     FETCH = "fetch"
 
 
 BucketName = tuple[str | None, str | None]
-"""(user, client id) whose bytes are counted together: Kafka's metric tags. None: whoever it is."""
+"""(user, client id) whose bytes are counted together: Kafka's metric tags. None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Bound:
 def resolve_rate(quotas: ByteQuotas, kind: Kind, user: User, client_id: str | None) -> Bound | None:
     """Return the bound of a client; None: nothing limits it.
 
-    A missing client id is the empty one, which the default client's rates hold for.
+    A missing client id is the empty one, to which the default client's rates apply.
     """
     client = client_id or DEFAULT
     for level, entity in _levels(user, client):
@@ -77,7 +77,7 @@ def resolve_rate(quotas: ByteQuotas, kind: Kind, user: User, client_id: str | No
 
 
 def rate_of_bucket(quotas: ByteQuotas, kind: Kind, bucket: BucketName) -> int | None:
-    """Return the rate that now holds for a bucket: of the levels that lead to it, so that a level below never does."""
+    """Return the rate in force for a bucket, from the levels that share it. Lower levels never apply."""
     user, client = bucket
     levels: tuple[int, ...] = (1, 2, 4, 5)
     if user is None:
@@ -109,7 +109,7 @@ def throttles_bytes(quotas: Quotas, user: User) -> bool:
 
 
 def terms_of(quotas: Quotas, user: User, client_id: str) -> tuple[object, ...]:
-    """Return all that decides how long this client waits. It is the same if no change of quotas concerns the client."""
+    """Return the terms that decide how long this client waits, to compare before and after a change of quotas."""
     rates = [resolve_rate(quotas.bytes, kind, user, client_id) for kind in Kind]
     return *id_terms_of(quotas, user), throttles_bytes(quotas, user), *rates
 
@@ -142,7 +142,7 @@ Sample = tuple[int, int, int]
 
 
 class Window:
-    """Samples. A time before the last one seen is taken for that one."""
+    """Samples. A time before the last record counts as the last record's."""
 
     __slots__ = (
         "_current",
@@ -206,7 +206,7 @@ class Window:
 
 
 _NOTHING: Final[Sample] = (-(1 << 62), -(1 << 62), 0)
-"""Before any time: what comes before the first sample is full and forgotten."""
+"""Earlier than any time: a sample that is full and expired."""
 
 
 def window_ms(oldest_ms: int, now_ms: int, samples: int, sample_ms: int) -> int:
@@ -237,8 +237,8 @@ LONGEST_TOLD_MS: Final = 30_000
 class ByteSnapshot:
     """One bucket now, for metrics and pages.
 
-    user, client_id   whose bytes are counted together; None: whoever it is
-    rate_bytes_per_s  the bound, 0 when none holds any more
+    user, client_id   whose bytes are counted together; None: any
+    rate_bytes_per_s  the bound, 0 without one
     bytes_per_s       now (Kafka's `byte-rate`)
     throttled         requests after which a client had to wait; `would_throttle`: had it been enforced
     throttle_time_ms  average of the latest waits (Kafka's `throttle-time`)
@@ -264,14 +264,14 @@ class Waiter(Protocol):
     """A connection that waits for an account."""
 
     def wake(self) -> None:
-        """Go on with the requests that wait."""
+        """Continue with the waiting requests."""
 
     def await_turn(self, who: object, go_on: Callable[[], None]) -> None:
         """Call `go_on` in a turn of the event loop that the connection's user pays for."""
 
 
 LEASE_MS: Final = 50
-"""Of a rate: what lanes may pass before it is recorded. A second at most goes by until then."""
+"""Share of a rate that lanes may pass before recording it, which takes a second at most."""
 
 
 class ByteBucket:
@@ -328,14 +328,14 @@ class ByteBucket:
         return self.samples * self.sample_ms
 
     def is_idle(self, now_ms: int, for_ms: int) -> bool:
-        """Return whether nothing was counted for so long, nothing waits and no debt is left."""
+        """Return whether the account had no record for so long, and has no debt and no waiting connection."""
         counted_ms = max(self.window.last_ms, self.made_ms)
         return now_ms - counted_ms >= for_ms and not self.waiting and not self.wait_ms(now_ms)
 
     def record(self, size_bytes: int, now_ms: int, *, is_charged: bool = True) -> int:
         """Count the bytes; return the wait (ms) until the debt is paid, 0 for none.
 
-        Not charged, they leave the debt alone, and the wait is that of the window.
+        Uncharged bytes do not change the debt, and the wait is that of the window.
         """
         window = self.window
         window.record(size_bytes, now_ms)
@@ -387,9 +387,9 @@ class ByteBucket:
         self.leased_bytes -= leased_bytes
 
     def set_rate(self, rate_bytes_per_s: int | None, now_ms: int) -> None:
-        """Change the bound. So far the debt was paid at the old one; it never exceeds what the window gives at the new.
+        """Change the bound. The debt was paid at the old one so far. It never exceeds what the window gives at the new.
 
-        So a raised rate ends a wait as it does at a broker, which knows the window alone.
+        So a raised rate ends a wait as at a broker, which knows the window alone.
         """
         if rate_bytes_per_s == self.rate_bytes_per_s:
             return
@@ -442,15 +442,15 @@ IDLE_MS: Final = 3_600_000
 """After so long without a record a bucket is dropped, as Kafka drops its sensors."""
 
 MAX_CLIENT_BUCKETS: Final = 20_000
-"""Client ids are chosen by clients: without a bound they would fill the memory. So may names of users be where brokers
-let in whatever a token holds: beyond MOST_USER_BUCKETS those without a rate of their own share a bucket.
+"""Clients choose their client ids, which would fill the memory without a bound. The same holds for user names where
+brokers accept any name in a token: beyond MOST_USER_BUCKETS users without a rate of their own share a bucket.
 """
 
 MOST_USER_BUCKETS: Final = 2 * MOST_USERS
 """One for each kind."""
 
 _LOOKED_AT: Final = 64
-"""Buckets that are looked at to find one whose window is empty."""
+"""Buckets to search for one whose window is empty."""
 
 OTHER_CLIENTS: Final = "(other)"
 """The bucket of a user's clients for which there was no room."""
@@ -475,7 +475,7 @@ class ClientSensors:
     def record(self, size_bytes: int, now_ms: int) -> int:
         """Count the bytes of a request or an answer; return throttle_time_ms, 0 for none.
 
-        Also 0 for clients that are only observed. A changed bound holds at once.
+        Also 0 for observed clients. A changed bound applies immediately.
         """
         bucket = self.bucket(now_ms)
         wait_ms = bucket.record(size_bytes, now_ms, is_charged=self.throttles)
@@ -568,11 +568,11 @@ class ByteQuota:
         found = table.get((kind, name))
         if found is not None:
             return found
-        # Not the bound's: that may be of a meter which was asked for before the quotas changed.
+        # Not the bound's own rate: its sensors may have been returned before the quotas changed.
         rate = rate_of_bucket(self._shape, kind, name)
         if table is self._of_clients and not self._has_room(now_ms):
-            # Further client ids share one bucket of their user. So making up client ids gives a user nothing, and
-            # takes nothing from the others: failing open would do the one, one bucket for all the other.
+            # Further client ids share one bucket of their user, so a user gains nothing by making up client ids.
+            # Failing open would reward it, and one bucket for all users would punish the others.
             self.no_room += 1
             table = self._of_users
             name = (user, OTHER_CLIENTS)
@@ -588,7 +588,7 @@ class ByteQuota:
         return made
 
     def _of_user(self, name: BucketName) -> BucketName:
-        """Return the name under which a user's bucket is kept: that of all others, where there is no room for more."""
+        """Return the name under which a user's bucket is kept: that of all other users if there is no room."""
         has_room = len(self._of_users) < MOST_USER_BUCKETS or (name[0], None) in self._shape.rates
         return name if has_room else (OTHER_USERS, name[1])
 
@@ -610,7 +610,7 @@ class ByteQuota:
         yield from self._of_users.values()
 
     def _has_room(self, now_ms: int) -> bool:
-        """Room for one more client; a bucket is dropped for it that holds nothing now."""
+        """Return whether there is room for one more client, after dropping an empty bucket if necessary."""
         table = self._of_clients
         if len(table) < self._max_client_buckets:
             return True
@@ -620,5 +620,5 @@ class ByteQuota:
             if bucket.is_idle(now_ms, bucket.expire_ms):
                 bucket.drop()
                 return True
-            table[key] = bucket  # behind all others: the next look begins where this one ended
+            table[key] = bucket  # moved to the end: the next search begins where this one ended
         return False

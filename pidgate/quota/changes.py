@@ -42,9 +42,9 @@ class Action(StrEnum):
 
     SET = "set"
     REMOVE = "remove"
-    """Nothing is set any more, whatever the file sets."""
+    """Nothing is in force, whatever the file sets."""
     RESET = "reset"
-    """The change is forgotten: what the file says holds again."""
+    """The change is removed: the file's value is in force again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class CommandType(StrEnum):
     REFILL = "refill"
     """The user's bucket is full."""
     RELEASE = "release"
-    """The producer id is admitted, uncharged: it does not wait any longer."""
+    """The producer id is admitted uncharged when it comes back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ Deciding = dict[tuple[Setting, str | None], Change]
 """The deciding change by setting and user. The file decides a pair that is missing."""
 
 ALL_MODES = (Setting.MODE, None)
-"""The mode of every user: above what the file and other changes say of single users."""
+"""The mode of every user. It overrides the file and the changes of single users."""
 
 _FIELDS: Final = {
     Setting.PRODUCER_IDS_RATE: "producer_ids_rate_milli",
@@ -148,7 +148,7 @@ def deciding(in_file: Quotas, changes: Iterable[Change], *, file_wins: bool, wal
     for target, change in sorted(by_target.items(), key=lambda item: item[0].temporary):
         if change.action is Action.RESET or has_ended(change, wall_ms):
             continue
-        if not (file_wins and is_said(in_file, target.setting, target.user)):
+        if not (file_wins and is_set_in_file(in_file, target.setting, target.user)):
             found[target.setting, target.user] = change
     return found
 
@@ -182,7 +182,7 @@ def applied(in_file: Quotas, found: Mapping[tuple[Setting, str | None], Change])
     )
 
 
-def is_said(in_file: Quotas, setting: Setting, user: str | None) -> bool:
+def is_set_in_file(in_file: Quotas, setting: Setting, user: str | None) -> bool:
     """Return whether the file sets a value for just this entity.
 
     Never for the mode of all users: the emergency switch works whatever a file sets.

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from pidgate.quota.decisions import KEEPS_ORDER, Bound, Decision, Reason
-from pidgate.quota.entities import EffectiveQuota, Portions, User, kept_as
+from pidgate.quota.entities import EffectiveQuota, Portions, User, table_key
 
 SAMPLE_MS: Final = 30_000
 """Two samples of 30 s: Kafka's metrics.num.samples and metrics.sample.window.ms."""
@@ -23,8 +23,7 @@ COUNTERS_KEPT_MS: Final = 3_600_000
 """After a user's last count, when nothing else is known of it: Kafka's quota sensors expire after an hour."""
 
 WAITED_BUCKETS_MS: Final = (500, 1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 86_400_000)
-"""Upper bounds: 120 s is Java's delivery timeout, 300 s librdkafka's; what waited for more than a day is
-counted with the day.
+"""Upper bounds: 120 s is Java's delivery timeout, 300 s librdkafka's. Waits of more than a day count in the last one.
 """
 
 
@@ -47,7 +46,7 @@ class Samples:
         return (self._current[0] + self._previous[0]) * 1000 / (SAMPLE_MS + now_ms % SAMPLE_MS)
 
     def mean(self, now_ms: int) -> float:
-        """Return the average of what was recorded, 0 when there is nothing."""
+        """Return the average of the recorded values, 0 without any."""
         self._roll(now_ms)
         count = self._current[1] + self._previous[1]
         return (self._current[0] + self._previous[0]) / count if count else 0.0
@@ -167,7 +166,7 @@ class UserCounters:
     def snapshot(
         self, user: User, quota: EffectiveQuota, status: UserStatus, sticky_entries: int, now_ms: int
     ) -> UserSnapshot:
-        """Join these counters with what is known of the user."""
+        """Join these counters with the user's quota and state."""
         return UserSnapshot(
             user=user,
             enforces=quota.enforces,
@@ -214,7 +213,7 @@ class UserSnapshot:
     waited_ms_buckets   count by upper bound in ms, not cumulative
     unused_ids          allocated, and not produced with by the time their connection closed
     inits_refused       InitProducerId requests refused; `inits_would_refuse`: that enforcing would have refused
-    inits_failed_open   InitProducerId requests let pass because nobody could decide
+    inits_failed_open   InitProducerId requests that passed because the quota raised an error
     bytes               of the user's connections after the login, by direction
     new_1h, refused_1h  new ids, and refused requests, of the last hour
     """
@@ -258,7 +257,7 @@ class UserCountersTable:
         """Return the user's counters, to count something now. Beyond MOST_USERS, newcomers are counted together."""
         counters = self._users.get(user)
         if counters is None:
-            user = kept_as(user, self._users)
+            user = table_key(user, self._users)
             counters = self._users.get(user)
         if counters is None:
             counters = self._users[user] = UserCounters()
@@ -275,7 +274,7 @@ class UserCountersTable:
         return self._users.get(user)
 
     def users(self, *, since_ms: int = 0) -> dict[User, UserCounters]:
-        """Return the users of whom something was counted since that time."""
+        """Return the users with a count since that time."""
         return {user: counters for user, counters in self._users.items() if counters.last_ms >= since_ms}
 
     def drop_idle(self, known: Collection[User], now_ms: int) -> None:
@@ -341,7 +340,7 @@ class ProducerIdOwners:
         self._recent[producer_id] = _shared(Owner(user, epoch, owner is not None and owner.produced))
 
     def note_produced(self, producer_id: int) -> None:
-        """Note a Produce request with the id, on whatever connection."""
+        """Note a Produce request with the id, on any connection."""
         for generation in (self._recent, self._earlier):
             owner = generation.get(producer_id)
             if owner is not None and not owner.produced:
@@ -382,7 +381,7 @@ MOST_RELEASED: Final = 10_000
 class Refusal:
     """The last refusal of one producer id. Times are monotonic milliseconds.
 
-    rate_milli   the bound that stood in the way, in thousandths of an id per window
+    rate_milli   the bound that refused it, in thousandths of an id per window
     until_ms     end of the throttle in the answer
     """
 
@@ -421,7 +420,7 @@ class RefusedIds:
     # Explanations
 
     def of_user(self, user: User) -> Refusal | None:
-        """Return the user's last refusal, of whichever id."""
+        """Return the user's last refusal, of any id."""
         return self._of_user.get(user)
 
     def of_id(self, user: User, producer_id: int) -> Refusal | None:

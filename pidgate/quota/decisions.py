@@ -1,7 +1,7 @@
 """Values of the quota: clients, batches, decisions, verdicts, and the text of a refusal. PURE.
 
-Must not know how anything is decided. Values that are made for each frame are not frozen: a frozen slotted dataclass
-takes three times as long to create.
+Must not contain rules. Values created for each frame are not frozen: a frozen slotted dataclass takes three times as
+long to create.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch
     """
     if len(batches) == 1:
         return batches
-    # The topic first: its hash is keyed, and after it a client cannot choose numbers that collide.
+    # The topic comes first: its hash is keyed, so a client cannot choose numbers that collide.
     first: dict[tuple[bytes, int, int], ProducerBatch] = {}
     for batch in batches:
         first.setdefault((batch[3], batch[4], batch[0]), batch)
@@ -71,7 +71,7 @@ class Reason(StrEnum):
     INHERITED = "inherited"  # handed out by EndTxn v5+ to an id that is remembered
     FAIL_OPEN = "fail_open"  # the quota's code raised an error: admitted, or above the ceiling refused
     RESTORING = "restoring"  # passed before the state was restored: charged once it is
-    GRACE = "grace"  # unseen during a cold start: let in uncharged
+    GRACE = "grace"  # unseen during a cold start: admitted uncharged
     HELD = "held"  # neither: a mute holds a batch that begins a partition
 
 
@@ -88,7 +88,7 @@ ADMISSIONS: Final = tuple(reason for reason in Reason if reason not in _NO_ADMIS
 
 
 class Bound(StrEnum):
-    """The bucket that stood in the way."""
+    """The bucket that refused an id."""
 
     USER = "user"
     STATES = "states"
@@ -132,7 +132,7 @@ IDS_OF_BLOCK: Final = 1_000
 
 @dataclass(slots=True)
 class Decision:
-    """One producer id of a request, and what was decided about it: the `decision` event's own fields, and five more.
+    """One producer id of a request and the decision about it: the `decision` event's own fields, and five more.
 
     `Admission` begins it from the request and the table of refused batches, the quota completes it.
 
@@ -141,10 +141,10 @@ class Decision:
     waited_ms         since the id's first refusal
     would_refuse      forwarded, but enforcing would have refused it
     came_back         the same batch was refused before
-    above_0           first sight above sequence 0: nothing is known of the id's earlier batches on a partition
+    above_0           first sight above sequence 0: the id's earlier batches on a partition are unknown
     deadline_left_ms  left of the id's throttle, 0 or less when it is over
     enforced          an id like this is refused without a token
-    bound             the bucket that stood in the way of a refused id
+    bound             the bucket that refused the id
     """
 
     user: User
@@ -218,7 +218,7 @@ def given_decision(user: User, producer_id: int, epoch: int) -> Decision:
 
 @dataclass(slots=True)
 class Forward:
-    """Hand the request on. `decisions` is empty when everything was known."""
+    """Forward the request. `decisions` is empty if all ids were known."""
 
     decisions: tuple[Decision, ...] = ()
 

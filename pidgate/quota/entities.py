@@ -22,16 +22,16 @@ ANONYMOUS: Final = "ANONYMOUS"
 """The user of all clients that do not log in, as brokers call it."""
 
 _UNIDENTIFIED: Final = "\0"
-"""First character of no principal's name: PLAIN separates by it, and SCRAM does not allow it."""
+"""No principal's name begins with it: PLAIN uses it as a separator, and SCRAM does not allow it."""
 
 BY_CERTIFICATE: Final = "SSL"
-"""Written where a SASL mechanism has its name: the user is that of a client's certificate."""
+"""In place of a SASL mechanism: the user is that of a client's certificate."""
 
 
 def unidentified(mechanism: str) -> User:
-    """Return the one entity of all whom a broker let in by this mechanism without a name that can be read.
+    """Return the one entity of all clients that logged in by this mechanism without a readable name.
 
-    It has a quota in the mode that is configured, as every user has: nobody gets rid of a quota by not being known.
+    It has a quota and a mode as every user has, so an unreadable name is no way around a quota.
     """
     return _UNIDENTIFIED + mechanism
 
@@ -46,7 +46,7 @@ def mechanism_of(user: User) -> str:
 
 
 def owner_of(account: User) -> tuple[User, str | None]:
-    """Return the user of an account, and the client id where the account is that of one client id."""
+    """Return the user of an account, and the client id if the account is that of one client id."""
     user, separator, client_id = account[1:].rpartition(_UNIDENTIFIED)
     return (user, client_id) if separator and account.startswith(_UNIDENTIFIED) else (account, None)
 
@@ -74,24 +74,24 @@ def shown(user: User) -> str:
 
 
 MOST_USERS: Final = 20_000
-"""With something of their own in a table. Brokers say who is let in, but some let in whatever name a token holds: what
-a name costs is then bounded, and nobody's state is forgotten for it.
+"""Most users with an entry of their own in a table. Some brokers accept any name in a token. The bound limits what such
+names cost, and no user's state is evicted for a new name.
 """
 
 OTHER_USERS: Final = unidentified("")
-"""All users together for whom a table has no room of their own."""
+"""All users together that have no entry of their own in a table."""
 
 
-def kept_as(user: User, table: Collection[User]) -> User:
+def table_key(user: User, table: Collection[User]) -> User:
     """Return the key under which a table by user keeps this one: its own, while there are fewer than MOST_USERS."""
     return user if user in table or len(table) < MOST_USERS else OTHER_USERS
 
 
-def has_room_of_its_own(alike: int, users: int) -> bool:
+def has_room_for_user(alike: int, users: int) -> bool:
     """Return whether a table of so many users has an account for one more, of whose origin it holds `alike`.
 
-    The users that come from one address hold at most four times what they leave free: whoever makes up users at an
-    address pushes no user of another one into the shared account.
+    The users of one address hold at most four times what they leave free. So an address that makes up users pushes no
+    user of another one into the shared account.
     """
     return alike < 4 * (MOST_USERS - users)
 
@@ -143,7 +143,7 @@ def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
 def _part(rate_milli: int | None, rates: Mapping[str, int], client_id: str | None) -> int | None:
     """Return the part of a user's rate that is for a client id. None: for all client ids without a rate.
 
-    Where the user's rate was lowered below the sum of the parts, each part shrinks with it.
+    If the user's rate was lowered below the sum of the parts, each part shrinks with it.
     """
     given = sum(rates.values())
     if client_id is None:
@@ -153,7 +153,7 @@ def _part(rate_milli: int | None, rates: Mapping[str, int], client_id: str | Non
 
 
 def id_terms_of(quotas: Quotas, user: User) -> tuple[object, ...]:
-    """Return all that decides how long new ids of this user wait; the same if a change of quotas leaves it alone."""
+    """Return the terms that decide how long new ids of this user wait, to compare before and after a change."""
     parts = quotas.users.get(user, NOT_SET).client_rates_milli
     return resolve(quotas, user), parts, quotas.cluster_rate_milli, quotas.producer_ids
 
@@ -164,9 +164,9 @@ def enforces(quotas: Quotas, user: User, *, transactional: bool) -> bool:
 
 
 def may_refuse(quotas: Quotas, quota: EffectiveQuota, *, transactional: bool) -> bool:
-    """Return the same for a user whose quota is at hand.
+    """Return the same for a resolved quota.
 
-    Transactional requests have a switch of their own: a transaction's clock may already run.
+    Transactional requests have a switch of their own, because a transaction's clock may already run.
     """
     if transactional and quotas.producer_ids.transactional is Mode.OBSERVE:
         return False
@@ -193,9 +193,9 @@ def why_not_refused(quotas: Quotas, quota: EffectiveQuota) -> NotRefused | None:
 
 
 def bound_milli(quotas: Quotas, user: User, *, transactional: bool) -> int | None:
-    """Return the rate that new ids of this user are held to, in thousandths of an id per window; None: no rate.
+    """Return the rate that limits new ids of this user, in thousandths of an id per window; None: no rate.
 
-    It is the lowest one of the user's and the cluster's; an id has one producer state at least.
+    It is the lowest of the user's and the cluster's rates; an id has at least one producer state.
     """
     quota = resolve(quotas, user)
     if not may_refuse(quotas, quota, transactional=transactional):

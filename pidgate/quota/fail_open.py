@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from pidgate.quota.decisions import NO_PRODUCER_ID, Decision, Forward, Reason, Refuse, refusal_of
-from pidgate.quota.entities import User, bound_milli, kept_as, resolve
+from pidgate.quota.entities import User, bound_milli, resolve, table_key
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
 from pidgate.quota.users import GRACE_TIMES_RATE
 
 THROTTLE_MS: Final = 1_000
-"""Of a request that is refused above the ceiling."""
+"""Throttle of a request above the ceiling."""
 
 
 class FailOpen:
     """Count of the ids that passed undecided in the present window, by user.
 
-    `passed`: requests that passed, and their ids that could not even be inserted. Alarm.
+    `passed`: requests that passed, and ids that could not be inserted. It should be 0.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class FailOpen:
         # An id that is given at InitProducerId comes back in a Produce later: each has an account of its own.
         at_init = decisions[0].producer_id == NO_PRODUCER_ID
         admitted = self._admitted[transactional_id is not None, at_init]
-        user = kept_as(decisions[0].user, admitted)
+        user = table_key(decisions[0].user, admitted)
         after = admitted[user] + len(decisions)
         if after * 1000 > GRACE_TIMES_RATE * rate_milli:
             return False

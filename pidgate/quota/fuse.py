@@ -5,7 +5,7 @@ and above their own quota is enforced, then the next one, until the forecast is 
 temporary. It is renewed while the forecast is above HOLDS_ABOVE, and ends by itself otherwise, even if every gateway is
 gone. A user below its quota is not refused under enforcement either.
 
-A mode that somebody has set at run time stays, and so does the mode of all users.
+The fuse changes neither a mode that an operator has set at run time, nor the mode of all users.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Look:
 
     renewed  changes of its own that would end soon, with a later end
     note     why one more user is to be enforced; empty: none is
-    taken    users whose mode was changed at run time, by whoever
+    taken    users whose mode was changed at run time, by the fuse or an operator
     """
 
     renewed: list[Change]
@@ -56,7 +56,7 @@ class Fuse:
         self._state = state
 
     def look(self, changes: Iterable[Change], now_ms: int, wall_ms: int) -> Look:
-        """Compare the forecast with the capacity. `changes`: those in force, by whoever."""
+        """Compare the forecast with the capacity. `changes`: all run-time changes in force."""
         capacity = self._state.in_force.value.fuse
         if capacity is None or not self._state.is_restored:
             return NOTHING_TO_DO
@@ -97,7 +97,7 @@ class Fuse:
             yield (user, self._states_of(user, now_ms)) if is_above else None
 
     def _states_of(self, user: User, now_ms: int) -> int:
-        """Return those of this gateway, or the user's ids in the whole fleet if they are more."""
+        """Return the user's states at this gateway, or its ids in the whole fleet if they are more."""
         return max(self._state.states.of_user(user, now_ms), self._state.status(user, now_ms).live_ids)
 
 

@@ -2,10 +2,10 @@
 
 A grant says that Produce requests of one producer id, to certain partitions, over one connection would be forwarded
 because the id is known (Admission.knows). It holds until its time or until one of two cells changes: that of (user,
-producer id), and that of everything. Whoever changes what `knows` reads changes the cell first, and no later request of
-the grant passes once `bump` has returned.
+producer id), and that of everything. Code that changes what `knows` reads changes the cell first: once `bump` has
+returned, no later request of the grant passes.
 
-Where nothing is lent, the table is empty and a change costs one lookup.
+Without lent connections the table is empty, and a change costs one lookup.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final, Protocol
 from pidgate.quota.entities import User
 
 MOST_GRANTED_PARTITIONS: Final = 1_024
-"""Of a topic. A batch to a higher one is asked about each time."""
+"""Of a topic. A batch to a higher partition is judged each time."""
 
 
 class Cell(Protocol):
     """A number. Grants that were given under an earlier one are void."""
 
     def bump(self) -> None:
-        """Change the number. Afterwards nothing passes any more under an earlier one."""
+        """Change the number. Afterwards no request passes under an earlier one."""
 
 
 class PlainCell:
@@ -41,7 +41,7 @@ class PlainCell:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What may pass.
+    """The requests that may pass.
 
     until_ms    monotonic
     partitions  by topic as in ProducerBatch: bits of the partitions that may be written; None: all

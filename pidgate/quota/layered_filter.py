@@ -1,14 +1,13 @@
 """Producer ids used by one user within `remember_ms`: an exact set of the first ones, then Bloom layers. PURE.
 
-Both are divided by slices of time, ordered from oldest to newest, and ids are inserted into the newest. Slices are
-aligned (slice number = now // slice length), so that a connection may serve an id from its cache until the slice ends:
-a slice lives until `remember_ms` after its end. Other processes, and earlier ones, cut their slices at other times and
-publish an id once in each, so their ids live a slice longer. There are no false negatives within `remember_ms` of the
-last use.
+Both are divided into slices of time, and ids are inserted into the newest slice. A slice lives until `remember_ms`
+after its end. Slices are aligned (slice number = now // slice length), so a connection may serve an id from its cache
+until the slice ends. Slices of other processes, and of earlier ones, begin at other times, and such a process publishes
+an id once in each. So its ids live a slice longer. There are no false negatives within `remember_ms` of the last use.
 
 The exact set holds up to EXACT_IDS ids. Only users with more ids have Bloom layers. A false positive of a layer admits
-an id unpaid. A client that probes for one by making ids up is refused most of the time, and beyond a pace of such
-refusals only the exact set counts (`note_refused`).
+an id unpaid. A client that probes for one with made-up ids is refused most of the time. Above a pace of such refusals
+only the exact set counts (`note_refused`).
 
 Memory follows use, not the quota: a layer begins small and doubles when it is full. Each filter has a share of the
 budget that no other filter can take (FilterBudget).
@@ -54,7 +53,7 @@ def shape(n: int, p: float) -> tuple[int, int]:
 
 @cache
 def _turns(hashes: int) -> tuple[int, ...]:
-    """1 to k, made once for all layers: making a range for each check is a tenth of its time."""
+    """Return 1 to k, once for all layers: creating a range takes a tenth of a check's time."""
     return tuple(range(1, hashes + 1))
 
 
@@ -140,8 +139,8 @@ class LayerState:
     bits, hashes  its shape: m and k
     count         distinct ids put into it
     newest_of     of them those that are in no newer layer
-    slice_age_ms  since its slice ended
-    used_age_ms   since the latest moment at which an id in it may have been used
+    slice_age_ms  time since its slice ended
+    used_age_ms   time since the latest possible use of an id in it
     data          ceil(bits / 8) bytes; bit i is bit i % 8 of byte i // 8. A view of the filter's own bits: an id
                   that is put in later shows in it, in part or whole. Of an exact slice: its ids in order, 8 bytes each
     transactional whether its ids were used in transactions
@@ -162,13 +161,13 @@ SMALLEST_LAYER: Final = 100
 """Below this a layer has too few index sets: with n = 1 the false positives are 15 times the target."""
 
 LARGEST_FIRST_LAYER: Final = 10_000
-"""A quota promises ids, it does not bring them: a layer that nothing but the quota asks for is no larger."""
+"""Largest layer that is sized by the quota alone: a high rate does not mean many ids."""
 
 TIMES_FREE: Final = 4
 """A filter may hold so many times what is still free of the budget."""
 
 GUARANTEED: Final = 4_000
-"""Entries of each filter, about 10 kB: what a user with the rate of 100 per hour fills, used to the full."""
+"""Entries of each filter, about 10 kB: a user with a rate of 100 per hour needs no more."""
 
 SECRET_BYTES: Final = 16
 
@@ -178,35 +177,35 @@ MOST_LAYERS: Final = 16
 _SHARES_OF_TARGET: Final = 20
 
 EXACT_IDS: Final = 4_096
-"""40 new ids an hour for four days. A sorted array of them is searched in the time of two Bloom layers."""
+"""40 new ids an hour for four days. Searching a sorted array of them takes the time of two Bloom layers."""
 
 EXACT_COST: Final = 4
 """Entries of the budget for one exact id: 8 bytes, and room to grow; an entry of a layer takes 2.6."""
 
 PACE_TIMES_RATE: Final = 10
-"""Refused new ids in windows of the rate before Bloom layers stop counting: they give 1 % of the rate for free."""
+"""Refused new ids, in windows of the rate, above which Bloom layers stop counting: 1 % of the rate passes for free."""
 
 LEAST_PACE: Final = 100
-"""Refused new ids per window: a user with a small rate, or a rate of 0, that restarts its clients does not probe."""
+"""Refused new ids per window: restarts of clients of a user with a small rate, or 0, are not probing."""
 
 
 class Sighting(Enum):
     """Result of a look-up."""
 
     UNSEEN = auto()
-    REMEMBERED = auto()  # in an earlier slice only: to be put into the current one, free of charge
+    REMEMBERED = auto()  # in an earlier slice only: insert it into the current one, free of charge
     CURRENT = auto()  # in a layer of the current slice: nothing to do
 
 
 class FilterBudget:
-    """Design counts held by the filters of all users together, and each filter's share; `overfull` counts what went
-    beyond.
+    """Design counts held by the filters of all users together, and each filter's share; `overfull` counts insertions
+    beyond it.
 
     An id in use throughout is in one layer of every live slice, hence `layers + 1` entries for each live id.
 
-    A filter may hold TIMES_FREE times what is still free, so it never takes all: alone it gets four fifths, and each
-    further one that wants everything leaves the others room. GUARANTEED entries it has in any case, beyond the limit
-    if need be. So no user's ids, and no user's rate, fill the filter of another.
+    A filter may hold TIMES_FREE times what is still free: alone it gets four fifths, and each further one leaves room,
+    too. It always has GUARANTEED entries, even beyond the limit. So no user's ids or rate can fill the filter of
+    another.
     """
 
     __slots__ = ("held", "limit", "overfull")
@@ -220,20 +219,20 @@ class FilterBudget:
         self.limit = settings.max_live_ids * (settings.layers + 1)
 
     def room(self, own: int, exact: int) -> int:
-        """Return what the layers of a filter may add; 0 or less: nothing.
+        """Return how many entries the layers of a filter may add; 0 or less: none.
 
-        The filter holds `own`, `exact` of them for its exact set, which has no part in the guarantee.
+        The filter holds `own` entries, `exact` of them in its exact set, which the guarantee does not cover.
         """
         return max(self.share(own), GUARANTEED - (own - exact))
 
     def share(self, own: int) -> int:
-        """Return what a filter that holds `own` may add without its guarantee."""
+        """Return how many entries a filter that holds `own` may add without its guarantee."""
         # own + share <= TIMES_FREE x what is free afterwards
         return (TIMES_FREE * (self.limit - self.held) - own) // (TIMES_FREE + 1)
 
 
 class _ExactSlice:
-    """Ids last used in one slice, in order. Times as those of a layer."""
+    """Ids last used in one slice, in order, with the times of a layer."""
 
     __slots__ = ("ids", "slice_end_ms", "used_until_ms")
 
@@ -266,9 +265,9 @@ class _ExactSlice:
 class _Layer(BloomLayer):
     """A layer and its time.
 
-    slice_end_ms   it takes what is used until then
-    used_until_ms  no id in it was used later, by whatever process: it is remembered from here on
-    newest_of      ids whose newest layer this is: forgotten when it is dropped
+    slice_end_ms   end of its slice: later uses go to another layer
+    used_until_ms  no process used an id in it later: `remember_ms` counts from here
+    newest_of      ids whose newest layer this is: forgotten with it
     """
 
     __slots__ = ("newest_of", "slice_end_ms", "used_until_ms")
@@ -279,7 +278,7 @@ class _Layer(BloomLayer):
 
 
 class LayeredFilter:
-    """The ids of one user. `secret`: 128 random bits, so that nobody can compute collisions."""
+    """The ids of one user. `secret`: 128 random bits, so that a client cannot compute collisions."""
 
     __slots__ = (
         "_budget",
@@ -310,7 +309,7 @@ class LayeredFilter:
         self._next_expiry_ms = 0
         self._refused: TokenBucket | None = None
         self.is_changed = True
-        """An id was put in, or its time prolonged, since a snapshot last held the filter."""
+        """An id was inserted, or its time prolonged, since the last snapshot of the filter."""
         self._apply_settings(settings)
 
     def _apply_settings(self, settings: ProducerIdSettings) -> None:
@@ -336,8 +335,8 @@ class LayeredFilter:
     def note_refused(self, rate_milli: int, now_ms: int) -> None:
         """Count an unseen id that is refused for the first time. `rate_milli`: of the bound that refuses it.
 
-        Beyond PACE_TIMES_RATE such ids in a window, `find` trusts the exact set alone: a hit in the layers may be one
-        of the ids that the client made up, and is charged as a new id.
+        Above PACE_TIMES_RATE such ids in a window, `find` trusts the exact set alone: a hit in the layers may be an id
+        that the client made up, and is charged as a new one.
         """
         pace_milli = max(PACE_TIMES_RATE * rate_milli, LEAST_PACE * 1_000)
         window_ms, refused = self._settings.window_ms, self._refused
@@ -352,7 +351,7 @@ class LayeredFilter:
     def insert(self, entry: int, now_ms: int, *, floor: int, others_hear: bool = False) -> None:
         """Put the id into the current slice, unless it is there. `floor`: least design count of a new layer.
 
-        `others_hear`: other gateways follow the event, and may use the id for a slice of theirs without another.
+        `others_hear`: other gateways follow the event, and may use the id for one of their slices without another.
         """
         slice_end_ms = self._slice_end_ms(now_ms)
         used_until_ms = now_ms + self._silence_ms if others_hear else slice_end_ms
@@ -398,7 +397,7 @@ class LayeredFilter:
         return known is None
 
     def expire(self, now_ms: int) -> None:
-        """Drop the layers of which nothing was used for `remember_ms`."""
+        """Drop the layers without a use for `remember_ms`."""
         if now_ms < self._next_expiry_ms or not (self._layers or self._exact):
             return
         oldest_ms = now_ms - self._settings.remember_ms
@@ -410,8 +409,8 @@ class LayeredFilter:
     def reshape(self, settings: ProducerIdSettings, now_ms: int) -> None:
         """Apply new settings; existing layers keep their size, and are kept as long as the new settings demand."""
         if settings.slice_ms != self._slice_ms:
-            # Slices of another length: none of these layers is the current one, or a long old slice would go
-            # on through many short new ones.
+            # Slices of another length: none of these layers may be the current one, or a long old slice would
+            # continue through many short new ones.
             closed_ms = now_ms // settings.slice_ms * settings.slice_ms
             for part in self._parts():
                 part.slice_end_ms = min(part.slice_end_ms, closed_ms)
@@ -419,7 +418,7 @@ class LayeredFilter:
         self._note_next_expiry()
 
     def export_layers(self, now_ms: int, *, transactional: bool = False) -> tuple[LayerState, ...]:
-        """Return the layers for `restore_layers`, oldest first, marked with what their ids were used for."""
+        """Return the layers for `restore_layers`, oldest first, marked with the use of their ids."""
         self.expire(now_ms)
         exact = tuple(
             LayerState(
@@ -473,9 +472,9 @@ class LayeredFilter:
         slice_end_ms = now_ms - state.slice_age_ms
         if slice_end_ms > now_ms + slice_ms:
             slice_end_ms = now_ms // slice_ms * slice_ms  # its slices were longer, see `reshape`
-        # A clock read twice is off by a little: a slice that ends just before one of ours is that one, or each
-        # restart would start a layer. The ids in it are used for a little longer without a word; others have
-        # allowed for that (`silence_ms`).
+        # Two readings of a clock differ a little. So a slice that ends just before one of ours is the same one,
+        # or each restart would start a layer. Its ids may be used a little longer without an event, for which
+        # other gateways allow (`silence_ms`).
         aligned_ms = self._slice_end_ms(slice_end_ms - 1)
         if aligned_ms - slice_end_ms <= _tolerance_ms(self._settings):
             slice_end_ms = aligned_ms
@@ -493,7 +492,7 @@ class LayeredFilter:
         self._replace([], [])
 
     def _replace(self, exact: list[_ExactSlice], layers: list[_Layer]) -> None:
-        """Have these parts from now on, and hold no more of the budget than they need."""
+        """Replace the parts, and hold no more of the budget than they need."""
         self._exact, self._layers = exact, layers
         self._exact_count = sum(len(part.ids) for part in exact)
         needed = sum(layer.design_count for layer in layers) + EXACT_COST * self._exact_count
@@ -554,7 +553,7 @@ class LayeredFilter:
         """Return the exact slice to insert into: the last one, or a new one when the slice has passed."""
         last = self._exact[-1] if self._exact else None
         if last is not None and (last.slice_end_ms >= slice_end_ms or len(self._exact) >= MOST_LAYERS):
-            # See `_target`: what is in the last one may be remembered longer.
+            # See `_target`: ids in the last one may be remembered longer.
             last.slice_end_ms = max(last.slice_end_ms, slice_end_ms)
             last.used_until_ms = max(last.used_until_ms, slice_end_ms)
             return last
@@ -568,8 +567,8 @@ class LayeredFilter:
         if not self._layers:
             return self._start_layer(slice_end_ms, self._affordable(self._design_count(None, floor)))
         last = self._layers[-1]
-        # A restored slice may end after ours, and a history may hold older uses: the last layer it is,
-        # in which everything is remembered long enough.
+        # A restored slice may end after ours, and a history may hold older uses. Both go to the last layer,
+        # which remembers its ids long enough.
         in_slice = last.slice_end_ms >= slice_end_ms
         if in_slice and last.count < last.design_count:
             return last
@@ -577,7 +576,7 @@ class LayeredFilter:
         design_count = self._affordable(self._design_count(last if in_slice else None, floor))
         if design_count and len(self._layers) < MOST_LAYERS:
             return self._start_layer(slice_end_ms, design_count)
-        # No room: the last layer goes on. It is closed later now, so what is in it is remembered longer.
+        # No room: the last layer continues and closes later, so its ids are remembered longer.
         if last.is_full:
             self._budget.overfull += 1
         last.slice_end_ms = slice_end_ms
@@ -599,7 +598,7 @@ class LayeredFilter:
         return layer
 
     def _design_count(self, filled: _Layer | None, floor: int) -> int:
-        """Return the count to design for, from what lives and not only from the quota.
+        """Return the design count of a new layer, by the ids in use and not only by the quota.
 
         5,000 producers under a quota of 100 would need hundreds of layers, and a quota of a billion is no reason to
         hold memory for a billion.
@@ -609,10 +608,10 @@ class LayeredFilter:
             return max(floor, 2 * filled.design_count)
         if not self._layers:
             return floor
-        # Over a whole slice's time: after a restart a slice may have been cut short.
+        # Scaled to a whole slice: a restart may have cut a slice short.
         since_ms = self._layers[-1].slice_end_ms - self._slice_ms
         previous = sum(layer.newest_of for layer in self._layers if layer.slice_end_ms > since_ms)
-        # A little more, or one id above last slice's number would double the layer.
+        # With a margin, or one id more than in the last slice would double the layer.
         return max(floor, previous + previous // 64)
 
     def _affordable(self, design_count: int) -> int:

@@ -1,10 +1,10 @@
 """Quotas of new producer ids (KIP-936) and new transactional ids: decisions from filters, buckets and queues. PURE.
 
 A client that makes up a transactional id at each start takes a producer id with each, and leaves both to the brokers
-for days. It is refused at InitProducerId, before it has anything to send. That is off where no rate is set: nothing is
-remembered then.
+for days. It is refused at InitProducerId, before it has anything to send. Without a rate of transactional ids none of
+them is remembered.
 
-Must not know connections or sticky refusals: Admission looks at those first.
+Must not know connections or sticky refusals: Admission checks those first.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ GENERATION_STEP: Final = 1 << 48
 
 
 def place_in_line(client: Client) -> int:
-    """Return the key of a client that waits in line for a new id. It is no producer id.
+    """Return the queue key of a client that waits for a new id. It is not a producer id.
 
     All connections of one address and client id have one place: a client may ask each broker in turn.
     """
@@ -101,8 +101,8 @@ class ProducerIdQuota:
     def begin_grace(self, until_ms: int) -> None:
         """Admit unseen ids uncharged until then, of each user at most 10 times its rate.
 
-        What was restored as let in by a grace counts: by this one before a restart, or by other gateways that begin
-        theirs at this moment.
+        Restored ids that a grace admitted count: this one before a restart, or those of other gateways that begin at
+        this moment.
         """
         self.table.grace.until_ms = until_ms
 
@@ -146,7 +146,7 @@ class ProducerIdQuota:
     def _pass_and_note(
         self, account: User, decisions: Sequence[Decision], transactional_id: int | None
     ) -> Forward:
-        """Admit everything. What has no note yet is a decision."""
+        """Admit all ids. An id without a note yet gets a decision."""
         first, noted = decisions[0], self.noted
         for decision in decisions:
             decision.reason = Reason.RESTORING
@@ -171,8 +171,8 @@ class ProducerIdQuota:
     def awaits_restore(self, user: User, producer_ids: Collection[int], *, transactional: bool) -> bool:
         """Return whether a request with these ids has to wait until the state is restored, which it is not yet.
 
-        Ids pass and are noted until then, ten windows' worth of a user at most, as under grace. Many more of them may
-        be known, so that a refusal would be wrong.
+        Until then ids pass and are noted, ten windows' worth of a user at most, as under grace. Further ones may be
+        known, so a refusal could be wrong.
         """
         rate_milli = bound_milli(self.in_force.value, user, transactional=transactional)
         if rate_milli is None or self.noted.count_ids(user) * 1_000 < GRACE_TIMES_RATE * rate_milli:
@@ -185,7 +185,7 @@ class ProducerIdQuota:
         """Take up to so many noted ids over into the users; return how many are left.
 
         An unseen id is charged as observed: without a debt beyond one token. In portions, since an id takes some
-        microseconds; questions may be decided in between.
+        microseconds; other requests may be decided in between.
         """
         before = self.noted.left
         for user, key, reason in self.noted.take_out_ids(at_most):
@@ -227,7 +227,7 @@ class ProducerIdQuota:
         self._end_caches()
 
     def _end_caches(self) -> None:
-        """Have connections and lanes ask again about every id."""
+        """Invalidate the caches of connections and lanes for every id."""
         self.generation += GENERATION_STEP
         self.grants.all_changed()
 
@@ -259,7 +259,7 @@ class ProducerIdQuota:
     def _decide_ids(
         self, client: Client, live: LiveUser, decisions: Sequence[Decision], now_ms: int
     ) -> Forward | Refuse:
-        """Look at every id of a Produce before any of them is charged."""
+        """Check every id of a Produce before charging any."""
         transactional = decisions[0].transactional
         enforced = live.refuses_transactional if transactional else live.refuses_plain
         ids, released_ids = live.ids(transactional=transactional), self.table.refusals.released
@@ -274,7 +274,7 @@ class ProducerIdQuota:
                 sighting = Sighting.REMEMBERED
             found.append((decision, sighting))
             if released and enforced and decision.above_0:
-                # Not even a release lets a batch pass before one that may lie unread elsewhere.
+                # Not even a release lets a batch pass before one that may wait unread elsewhere.
                 decision.refuse(Reason.ESTABLISHED, SHORTEST_THROTTLE_MS)
             elif sighting is Sighting.UNSEEN and enforced and self._grants_grace(live, graced, now_ms):
                 decision.reason = Reason.GRACE
@@ -337,7 +337,7 @@ class ProducerIdQuota:
         decision.refuse(Reason.BLOCKED, self.table.quotas.producer_ids.max_throttle_ms, bound=bound)
 
     def _note_refusal(self, live: LiveUser, decision: Decision, now_ms: int) -> None:
-        """Complete a refusal, and keep its reason for operators."""
+        """Complete a refusal, and record its reason for operators."""
         if decision.producer_id in live.queue.waiting:
             live.queue.note_throttle(decision.producer_id, now_ms + decision.throttle_time_ms)
         decision.tokens_before = decision.tokens_after = live.units(now_ms)
@@ -385,7 +385,7 @@ class ProducerIdQuota:
         self.table.refusals.released.pop((owner_of(user)[0], producer_id), None)
 
     def _charge(self, live: LiveUser, decision: Decision, now_ms: int) -> None:
-        """Charge an unseen id that is admitted, and say why it is."""
+        """Charge an unseen id that is admitted, and set the reason."""
         in_line, bucket = decision.producer_id in live.queue.waiting, live.active_bucket
         if bucket is not None:
             decision.tokens_before = bucket.units(now_ms)
@@ -436,7 +436,7 @@ class ProducerIdQuota:
         return min(max(SHORTEST_THROTTLE_MS, wait_ms), self.table.quotas.producer_ids.max_throttle_ms)
 
     def _wait_ms(self, live: LiveUser, place: int, now_ms: int, *, enforced: bool) -> tuple[int, Bound]:
-        """Return the wait (ms) until all buckets have a token for that place, and the bucket that is behind."""
+        """Return the wait (ms) until all buckets have a token for that place, and the bucket with the longest wait."""
         table = self.table
         own, cluster = table.spent_buckets(live) if enforced else table.observed_buckets(live, now_ms)
         own_ms, bound = own.wait_ms(place, now_ms) if own else 0, Bound.USER
@@ -455,14 +455,14 @@ class ProducerIdQuota:
         node_ids: Sequence[int],
         now_ms: int,
     ) -> None:
-        """Note that a batch of the id was forwarded to the partition, which has replicas on these brokers."""
+        """Record a forwarded batch of the id to the partition, which has replicas on these brokers."""
         hashed = pair_hash(producer_id, topic, partition)
         self.states.note(client.user, hashed, node_ids, now_ms)
         if self.table.counts_pairs and self.is_restored:
             self._charge_pair(client, hashed, now_ms)
 
     def _charge_pair(self, client: Client, hashed: int, now_ms: int) -> None:
-        """Charge a pair that is new. It was forwarded: a known id may use any partition."""
+        """Charge a new pair. It has passed: a known id may use any partition."""
         live = self.table.live(client.user, now_ms, client.address)
         if not live.quota.states_rate_milli:
             return
@@ -472,7 +472,7 @@ class ProducerIdQuota:
             return
         is_free = live.quota.exempt or now_ms < self.pairs_free_until_ms or live.quota.grace_milli
         if sighting is Sighting.UNSEEN and not is_free:
-            # Enforced, it makes a debt of a full bucket at most; observed, of one token.
+            # The debt is a full bucket at most if enforced, one token if observed.
             pairs.spend(Reason.FIRST_SEEN if live.quota.enforces else Reason.OBSERVE, now_ms)
         pairs.filter.insert(hashed, now_ms, floor=live.pairs_floor)
 
@@ -498,12 +498,12 @@ class ProducerIdQuota:
     def _refuse_new_id(
         self, client: Client, live: LiveUser, decision: Decision, now_ms: int, *, enforced: bool
     ) -> None:
-        """Refuse to give the user an id, or note that one is given.
+        """Refuse a new id, or record that one is given.
 
-        An id is given while the balance is not negative after all ids given a moment ago. Otherwise all clients that
+        An id is given if the balance, less the ids given a moment ago, is not negative. Otherwise all clients that
         wait for one token would get an id when it is back. An id in the queue has data to lose and is served first, so
-        the throttle is that of a place behind the queue. The new id itself does not wait for the queue, unless its
-        client pays for it now: then the client is in line like an id.
+        the throttle is that of a place behind the queue. A client that asks for an id does not queue, unless it pays
+        at InitProducerId: then it is in line like an id.
         """
         if live.blocked_by is not None:
             self._refuse_blocked(decision, live.blocked_by)
@@ -559,7 +559,7 @@ class ProducerIdQuota:
         return Forward((decision,)) if self._admit(live, ids, decision, sighting, now_ms) else FORWARD
 
     def lacks_token(self, user: User, producer_ids: Iterable[int], now_ms: int) -> bool:
-        """Return whether one of these ids would be refused as an unseen one for want of a token."""
+        """Return whether one of these ids is unseen and would be refused without a token."""
         live = self.table.find(user)
         if live is None or not self.is_restored:
             return False
@@ -610,13 +610,13 @@ class ProducerIdQuota:
             decision.reason = Reason.FIRST_SEEN
             known.spend(Reason.FIRST_SEEN, now_ms)
 
-    # Commands, and ids that are not decided about
+    # Commands, and ids without a decision here
 
     def apply(self, command: Command, now_ms: int) -> None:
         """Apply an operator's command, also while the state is being restored.
 
-        A released id is admitted when it comes back, as if it were remembered: uncharged, and published as a refresh.
-        Refilling an unknown user does nothing: it has all of its tokens.
+        A released id is admitted when it comes back like a remembered one: uncharged, and published as a refresh.
+        Refilling an unknown user does nothing, because it has all of its tokens.
         """
         self._move_former_state(command.user, now_ms)
         if command.type is CommandType.RELEASE:
@@ -657,10 +657,10 @@ class ProducerIdQuota:
     def admitted_elsewhere(
         self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False
     ) -> bool:
-        """Take over an id admitted or refreshed by another gateway for `reason`; return whether it was unseen here.
+        """Insert an id admitted or refreshed by another gateway for `reason`; return whether it was unseen here.
 
-        Only then it is charged: one producer that writes to three brokers at once, each behind its own gateway, is one
-        id, and costs one token in each gateway's account.
+        Only an unseen id is charged. A producer that writes to three brokers, each behind its own gateway, costs one
+        token in each gateway's account.
         """
         self.in_fleet = True
         return self.admitted_meanwhile(user, producer_id, now_ms, reason, transactional=transactional)
@@ -668,7 +668,7 @@ class ProducerIdQuota:
     def admitted_meanwhile(
         self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False
     ) -> bool:
-        """Take over an id let pass in this process before this state was restored; return whether it was unseen."""
+        """Insert an id that passed in this process before the state was restored; return whether it was unseen."""
         live = self.table.live(user, now_ms)
         ids = live.ids(transactional=transactional)
         unseen = ids.insert_elsewhere(producer_id, now_ms, now_ms, floor=live.floor)
@@ -680,8 +680,8 @@ class ProducerIdQuota:
     def _count_elsewhere(
         self, live: LiveUser, reason: Reason, now_ms: int, *, transactional: bool = False
     ) -> None:
-        """Charge an id that was charged there; one admitted as grace there counts as grace here."""
-        # What passed while a state was being restored counts as observed; under grace it would have been granted.
+        """Charge an id that another gateway charged. One that it admitted as grace counts as grace here."""
+        # An id that passed while a state was being restored counts as observed, or under grace as grace.
         enforced = live.refuses_transactional if transactional else live.refuses_plain
         graced = reason is Reason.RESTORING and enforced and self._grants_grace(live, 0, now_ms)
         if graced or reason is Reason.GRACE:
@@ -694,7 +694,7 @@ class ProducerIdQuota:
             self._charge_unrefused(live, now_ms, enforced=enforced)
 
     def _charge_unrefused(self, live: LiveUser, now_ms: int, *, enforced: bool) -> None:
-        """Charge an id that was let in although there may have been no token; `enforced`: its like is refused here."""
+        """Charge an id that was admitted perhaps without a token; `enforced`: such an id may be refused here."""
         if enforced:
             self.table.charge(live, TokenBucket.charge_floored, now_ms)
         else:

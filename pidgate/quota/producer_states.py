@@ -5,8 +5,8 @@ A broker keeps one state for each pair, on every replica of the partition, until
 bounded memory: a pair that is noted twice counts once, and sketches of several gateways join without counting a pair
 twice. Registers of a quarter of `remember` form a layer, and a layer ends `remember` after its last pair may have come.
 
-A client that makes ids up can choose pairs that raise no register. It is then forecast too low, and no other user pays
-for that.
+A client that makes ids up can choose pairs that raise no register. Its own forecast is then too low; other users are
+not affected.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Final
 
 import mmh3
 
-from pidgate.quota.entities import Portions, User, kept_as
+from pidgate.quota.entities import Portions, User, table_key
 from pidgate.quota.settings import LAYERS, ProducerIdSettings
 
 REGISTERS: Final = 1_024
-"""Of a broker: a standard error of 3 %."""
+"""Registers of a broker: a standard error of 3 %."""
 REGISTERS_OF_USER: Final = 256
-"""6 %, which is enough to rank users."""
+"""Registers of a user: 6 %, which is enough to rank users."""
 MOST_BROKERS: Final = 1_000
 _INDEX_BITS: Final = 10
 _MOST_RANK: Final = 64 - _INDEX_BITS + 1
@@ -54,7 +54,7 @@ class PairSketch:
         self._layers: dict[int, bytearray] = {}
         """By number of the slice."""
         self.registers = bytearray(size)
-        """Those of all layers together, as of the last `expire`."""
+        """Registers of all layers together, as of the last `expire`."""
 
     def add(self, hashed: int, now_ms: int) -> bool:
         """Note a pair; return whether a register of its layer has changed."""
@@ -71,7 +71,7 @@ class PairSketch:
         return True
 
     def merge(self, registers: bytes, at_ms: int, now_ms: int) -> None:
-        """Note the pairs that another gateway had counted at `at_ms`. Registers of another form are left out."""
+        """Note the pairs that another gateway had counted at `at_ms`. Registers of another form are ignored."""
         oldest = now_ms // self._slice_ms - LAYERS
         number = min(at_ms, now_ms) // self._slice_ms
         if number < oldest or len(registers) != self.size or max(registers) > _MOST_RANK:
@@ -180,7 +180,7 @@ class ProducerStates:
 
     def note(self, user: User, hashed: int, node_ids: Iterable[int], now_ms: int) -> None:
         """Note a pair that was forwarded, and the brokers with a replica of its partition."""
-        user = kept_as(user, self._users)
+        user = table_key(user, self._users)
         sketch = self._users.get(user)
         if sketch is None:
             sketch = self._users[user] = PairSketch(REGISTERS_OF_USER, self._slice_ms)
@@ -196,7 +196,7 @@ class ProducerStates:
             broker = self._brokers[node_id] = _Broker(self._slice_ms)
         return broker
 
-    def find_untold(self, now_ms: int) -> Iterator[tuple[int, bytes]]:
+    def find_unpublished(self, now_ms: int) -> Iterator[tuple[int, bytes]]:
         """Yield (broker, registers) of the brokers with more pairs than other gateways were told of."""
         for node_id, broker in self._brokers.items():
             if broker.untold and (registers := broker.own.newest(now_ms)):

@@ -26,8 +26,8 @@ MOST_NOTED_IDS: Final = 200_000
 @dataclass(frozen=True, slots=True)
 class BucketState:
     """A balance at the moment of the export: `token_units` of `units` are one token, `rate_milli` thousandths
-    of an id are refilled per window. `rehearsed_units`: the balance if all that is observed were enforced, where that
-    is counted apart.
+    of an id are refilled per window. `rehearsed_units`: the balance as if observed ids were enforced, if it is counted
+    separately.
     """
 
     units: int
@@ -38,7 +38,7 @@ class BucketState:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalIdsState:
-    """A user's transactional ids: the filter's secret and layers, the bucket, and the ids let in as grace."""
+    """A user's transactional ids: the filter's secret and layers, the bucket, and the ids admitted as grace."""
 
     secret: int
     layers: tuple[LayerState, ...] = ()
@@ -48,8 +48,8 @@ class TransactionalIdsState:
 
 @dataclass(frozen=True, slots=True)
 class UserState:
-    """One user: the secrets of its two filters, their layers, oldest first, the bucket, the ids let in as grace, and
-    the transactional ids where a rate limits them.
+    """One user: the secrets of its two filters, their layers, oldest first, the bucket, the ids admitted as grace,
+    and the transactional ids if a rate limits them.
     """
 
     user: User
@@ -60,7 +60,7 @@ class UserState:
     transactional_ids: TransactionalIdsState | None = None
 
     def without_grace(self) -> UserState:
-        """Return the same state as if no grace had let anything in: one that is over counts against no later one."""
+        """Return the same state without ids admitted as grace: a past grace does not count against a later one."""
         names = self.transactional_ids
         return replace(
             self,
@@ -119,7 +119,7 @@ class NotedIds:
     def _take_out(
         self, table: dict[User, dict[int, Reason]], at_most: int
     ) -> Iterator[tuple[User, int, Reason]]:
-        # Only as many as one portion may need: a portion of 200 must not cost a list of all 200,000.
+        # Only one portion: a portion of 200 ids must not cost a list of all 200,000.
         for user, ids in list(islice(table.items(), at_most)):
             for key in list(islice(ids, at_most)):
                 self.left -= 1
@@ -130,7 +130,7 @@ class NotedIds:
             del table[user]
 
     def take_out_predecessor(self, user: User, producer_id: int) -> int | None:
-        """Return the id that a transaction gave up for this one; None: there is none."""
+        """Return the id that a transaction replaced by this one; None: there is none."""
         return self._predecessors.pop((user, producer_id), None)
 
     def users(self) -> list[User]:
@@ -186,13 +186,13 @@ class Restorer:
 
     @staticmethod
     def _possible_ms(used_ms: int, now_ms: int) -> int:
-        """Nothing was used later than now, whatever clock recorded it."""
+        """Return `used_ms`, but not a time after now, whatever clock recorded it."""
         return min(used_ms, now_ms)
 
     def restore_tokens(self, user: User, units: int, token_units: int, at_ms: int) -> None:
         """Set the user's balance as of `at_ms`, in the past; of several the newest counts.
 
-        `token_units` of these units were one token: the window may have been another. Raises ValueError when
+        `token_units` of these units were one token: the window may have been different. Raises ValueError when
         `token_units` is not above 0.
         """
         if token_units <= 0:

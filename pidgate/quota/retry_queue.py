@@ -2,9 +2,9 @@
 
 A client that crashes never comes back with the same id; one with data to lose does. Served round-robin over addresses,
 within one over client ids, in order of arrival within that, so that a process with many waiting ids does not keep
-another machine of the same user waiting. For the same reason the longest lane gives up its last place when there is no
-room for a shorter one. An id that is late, because its throttle has been over for a while, is passed over: whichever
-waiting id comes first is served. It keeps its place for when it comes back. Must not know tokens.
+another machine of the same user waiting. For the same reason the longest lane loses its last place when there is no
+room for a shorter one. An id whose throttle has been over for a while is late: the queue serves the next id that comes,
+and the late one keeps its place for its return. Must not know tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FORGOTTEN_AFTER_MS = 30_000
 """Beyond max_throttle: longer than any client's back-off between retries."""
 
 LATE_AFTER_MS: Final = 2_000
-"""After its throttle. Clients come back within a second or two."""
+"""Time after its throttle at which an id is late. Clients come back within a second or two."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class RetryQueue:
         now_ms: int,
         patience_ms: int | None = None,
     ) -> bool:
-        """Put the id in line if it is not, and there is room; return whether it is in line."""
+        """Put the id in line, if there is room; return whether it is in line."""
         waiting = self.waiting.get(producer_id)
         if waiting is not None:
             waiting.last_seen_ms = now_ms
@@ -93,7 +93,7 @@ class RetryQueue:
                 waiting.is_passed_over = False
                 self._enter(waiting)
             return True
-        if len(self.waiting) >= self.limit and not self._makes_room(address, client_id):
+        if len(self.waiting) >= self.limit and not self._make_room(address, client_id):
             return False
         self._arrivals += 1
         self._id_of_arrival[self._arrivals] = producer_id
@@ -157,15 +157,15 @@ class RetryQueue:
         return min((waiting.first_refused_ms for waiting in self.waiting.values()), default=None)
 
     def next_gives_up_ms(self) -> int | None:
-        """Return when the first waiting client gives up, as far as its library is known. None: nobody is known to."""
+        """Return when the first waiting client with a known library gives up. None: no library is known."""
         ends = (waiting.gives_up_ms for waiting in self.waiting.values())
         return min((end_ms for end_ms in ends if end_ms is not None), default=None)
 
-    def _makes_room(self, address: str, client_id: str) -> bool:
-        """Take out a late id, or the last one of the longest lane for one of a shorter lane. Return whether it is done.
+    def _make_room(self, address: str, client_id: str) -> bool:
+        """Take out a late id, or the last id of the longest lane for one of a shorter lane. Returns success.
 
-        Shorter by two at least: else the two lanes would push each other out in turn. Within one lane the lines of
-        client ids are held to the same.
+        The lane must be shorter by at least two, or the two lanes would push each other out in turn. The same holds
+        for the lines of client ids within a lane.
         """
         unseen = next(iter(self.waiting.values()), None)
         if unseen is not None and unseen.is_passed_over:

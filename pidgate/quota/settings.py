@@ -100,7 +100,7 @@ class UserQuota:
     `transactional_ids_rate_milli`: new transactional ids per window, in thousandths, as the rate of producer ids.
     `grace_milli`: unseen ids admitted uncharged, in thousandths of what the rate admits in a window. None: those of a
     cold start's grace. `producer_states_rate_milli`: new pairs of producer id and partition per window, which are
-    charged and never refused. `client_rates_milli`: parts of the rate that are set apart for client ids.
+    charged and never refused. `client_rates_milli`: parts of the rate reserved for client ids.
     """
 
     producer_ids_rate_milli: int | None = None
@@ -127,16 +127,16 @@ class UserQuota:
 
 
 NOT_SET: Final = UserQuota()
-"""The quota of a user of whom nothing is set."""
+"""The quota of a user without settings."""
 
 
 ByteEntity = tuple[str | None, str | None]
-"""(user, client id) that a byte rate is set for. DEFAULT stands for every one that is not named, None means that
-the quota is not about users, or not about client ids (KIP-13's eight levels).
+"""(user, client id) of a byte rate (KIP-13's eight levels). DEFAULT: each one that is not named. None: the rate is for
+all users together, or for all client ids together.
 """
 
 DEFAULT: Final = ""
-"""No user can be named so, and a client id that is empty is held to what holds for all that are not named."""
+"""No user has this name, and an empty client id has the rates of client ids that are not named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class ByteRates:
 
 @dataclass(frozen=True, slots=True)
 class ByteQuotas:
-    """Byte rates by entity, and what they are measured over: `samples` of `sample_ms`, Kafka's quota.window.num and
+    """Byte rates by entity, and their window: `samples` of `sample_ms`, Kafka's quota.window.num and
     quota.window.size.seconds.
 
     at_gateway: byte rates of users that are set at run time are kept here, not by the brokers

@@ -2,8 +2,8 @@
 
 After (id, epoch, partition) was refused at base sequence s, a pipelined later batch must not reach a broker first. A
 broker without state for the id accepts any first sequence. Then s can never be appended, and librdkafka even reports it
-delivered (`rd_kafka_dr_implicit_ack`). So every batch above s is refused too, whatever the quota decides by then, until
-a batch at or below s was forwarded. There is one table per process, never filtered, aged out or persisted.
+delivered (`rd_kafka_dr_implicit_ack`). So every batch above s is refused, too, whatever the quota decides, until a
+batch at or below s has been forwarded. There is one table per process, never filtered, aged out or persisted.
 
 A batch with sequence 0 begins a partition: the broker has no state of its producer yet. While a mute holds it, the
 partition's leader may move. Java's producer then sends the next batch to the new leader without waiting for the answer
@@ -55,13 +55,13 @@ _HALF_OF_SEQUENCES: Final = 1 << 30
 
 
 class Position(Enum):
-    """Position of a batch relative to what was refused."""
+    """Position of a batch relative to refused batches."""
 
-    UNWATCHED = auto()  # nothing of this id was refused lately
-    PASSED = auto()  # of this partition, something was forwarded since, over the same connection
-    FIRST_SIGHT = auto()  # of this partition, nothing is known on this connection
-    ABOVE = auto()  # something before it was refused and has not been forwarded
-    SAME = auto()  # the very batch that was refused
+    UNWATCHED = auto()  # no recent refusal of this id
+    PASSED = auto()  # a batch of this partition was forwarded since, over the same connection
+    FIRST_SIGHT = auto()  # no batch of this partition is known on this connection
+    ABOVE = auto()  # an earlier batch was refused and has not been forwarded
+    SAME = auto()  # the refused batch itself
     BELOW = auto()
 
 
@@ -88,7 +88,7 @@ class StickyRefusals:
     # The rules
 
     def is_above(self, base_sequence: int, refused: int) -> bool:
-        """Return whether it is ahead by less than 2^30 in the 31-bit serial arithmetic of sequences."""
+        """Return whether `base_sequence` is ahead by less than 2^30 in the 31-bit serial arithmetic of sequences."""
         return 0 < (base_sequence - refused) & SEQUENCE_MASK < _HALF_OF_SEQUENCES
 
     def entry_ends_at_epoch(self, entry: StickyEntry, epoch: int) -> bool:
@@ -183,7 +183,7 @@ class StickyRefusals:
         if entry is None:
             return self._locate_without_entry(record, batch, connection_id)
         if epoch < entry.epoch:
-            # Left over from before the bump: it must not get in front of the newer epoch's refused batch.
+            # From before the epoch bump: it must not pass the newer epoch's refused batch.
             return Position.ABOVE
         if base_sequence == entry.base_sequence:
             return Position.SAME
@@ -207,7 +207,7 @@ class StickyRefusals:
         )
 
     def would_overflow(self, user: User, connection_id: int, batches: list[ProducerBatch]) -> bool:
-        """Return whether refusing these would overflow the user's table or take too long: then close the connection."""
+        """Return whether refusing these would overflow the user's table or take too long, so that the caller closes."""
         of_connection = len(self._by_connection.get(connection_id, ())) + len(batches)
         if len(batches) > MOST_REFUSED_PARTITIONS or of_connection > MOST_ENTRIES_OF_CONNECTION:
             return True
@@ -225,10 +225,10 @@ class StickyRefusals:
         )
 
     def end_overdue_entry(self, user: User, batch: ProducerBatch, now_ms: int) -> bool:
-        """Return whether s, which this batch is above, is overdue: then the connection has to be closed.
+        """Return whether the refused batch below this one is overdue, so that the connection has to be closed.
 
-        The entry ends then: it may belong to another connection, which stays open, and s may have expired at its
-        client. The client goes on with its lowest batch; above 0 that is a first sight.
+        The entry ends with it: it may belong to another connection, which stays open, and the batch may have expired
+        at its client. The client continues with its lowest batch; above 0 that is a first sight.
         """
         record = self.watched[user][batch[0]]
         key = self._entry_key(record, batch[3], batch[4])
@@ -299,7 +299,7 @@ class StickyRefusals:
                 record.first_refused_ms = now_ms
 
     def set_deadline(self, user: User, producer_id: int, until_ms: int) -> None:
-        """Set the id's own deadline, which a new connection does not shed."""
+        """Set the id's own deadline, which survives a reconnect."""
         record = self.watched[user][producer_id]
         record.deadline_ms = max(record.deadline_ms, until_ms)
 
@@ -347,18 +347,18 @@ class StickyRefusals:
                 record.note_forwarded(epoch, self.topics.canonical(key[0]), key[1], connection_id)
                 self._end_entry(user, producer_id, record, key)
 
-    def not_taken(
+    def forget_failed_batches(
         self,
         user: User,
         producer_id: int,
         keys: Collection[PartitionKey],
         batches: Collection[ProducerBatch] = (),
     ) -> None:
-        """Forget that batches of these partitions passed, as their broker has refused some.
+        """Forget that batches of these partitions passed, because their broker has answered some with an error.
 
-        The broker may lead them again by the time the next batch arrives, while the refused one is on its way to
-        another broker. An entry that has advanced past such a batch moves back to it: `batches` are those of the id as
-        far as they are known. The notes are walked once for all keys: a client may make up thousands of topics.
+        The broker may lead them again when the next batch arrives, while the failed one is on its way to another
+        broker. An entry that has advanced past such a batch moves back to it: `batches` are the known ones of the id.
+        The notes are walked once for all keys, because a client may make up thousands of topics.
         """
         record = self.watched.get(user, {}).get(producer_id)
         if record is None:
@@ -412,7 +412,7 @@ class StickyRefusals:
                 self.watched[user] = dict(records)  # see shrunk
 
     def count_entries(self, user: User) -> int:
-        """Return the number of the user's refused batches that wait for each other."""
+        """Return the number of entries of the user."""
         return self._entries_of_user.get(user, 0)
 
     # Internals
@@ -498,7 +498,7 @@ class HeldOfUser:
     def __init__(self) -> None:
         self.ids: dict[int, dict[PartitionKey, int]] = {}
         self.told_ms: dict[int, int] = {}
-        """When the other gateways were last told of an id in `ids`."""
+        """When an id in `ids` was last published for other gateways."""
         self.count = 0
         self.overfull_until_ms = 0
 
@@ -506,9 +506,9 @@ class HeldOfUser:
 class HeldBeginnings:
     """Beginnings held a short while ago, by user, producer id, topic and partition.
 
-    A topic id whose name is unknown in `topics` stands for every topic. An entry is never evicted. A user without room
-    for one more gets all of its partitions treated as held instead, until the entry would have expired: a batch above 0
-    is then refused once, for 100 ms.
+    A topic id whose name is unknown in `topics` stands for every topic. An entry is never evicted. Without room for one
+    more, all partitions of the user count as held until the entry would have expired: a batch above 0 is then refused
+    once, for 100 ms.
     """
 
     __slots__ = ("_count", "_grants", "_topics", "users")
@@ -517,14 +517,14 @@ class HeldBeginnings:
         self._topics = topics
         self._grants = grants
         self.users: dict[User, HeldOfUser] = {}
-        """Public for the hot path: of any other user nothing is held."""
+        """Public for the hot path: users with held beginnings."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def note(self, user: User, batches: Sequence[ProducerBatch], now_ms: int) -> None:
-        """Enter those of a held request's batches that begin a partition."""
+        """Enter the batches of a held request that begin a partition."""
         until_ms = now_ms + WATCH_MS
         for producer_id, _, base_sequence, topic, partition in batches:
             if base_sequence == 0:
@@ -549,13 +549,15 @@ class HeldBeginnings:
             held = {}
         else:
             del of_user.ids[producer_id]
-        of_user.ids[producer_id] = held  # behind all other ids
+        of_user.ids[producer_id] = held  # moved behind all other ids
         held[key] = until_ms
 
-    def find_untold(self, user: User, batches: Sequence[ProducerBatch], now_ms: int) -> list[ProducerBatch]:
-        """Return a beginning of each id among noted batches that other gateways have to be told of, and note that.
+    def find_unpublished(
+        self, user: User, batches: Sequence[ProducerBatch], now_ms: int
+    ) -> list[ProducerBatch]:
+        """Return a beginning of each id that has to be published for other gateways, and record it as published.
 
-        They watch an id for WATCH_MS, so it is told again after half of that.
+        They watch an id for WATCH_MS, so it is published again after half of that.
         """
         of_user = self.users.get(user)
         untold: dict[int, ProducerBatch] = {}

@@ -21,12 +21,12 @@ from typing import Final, TypeVar
 from pidgate.quota.entities import MOST_USERS, User
 
 COMES_BACK_WITHIN_MS: Final = 30_000
-"""A refused batch comes back this long after its throttle at the latest: longer than any client's back-off."""
+"""Longest time from a throttle's end to the retry: longer than any client's back-off."""
 
 SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 MOST_FORWARDED_OF_ID = 100_000
-"""Partitions of one watched id, about 9 MB. What is beyond takes the place of all others at once."""
+"""Partitions of one watched id, about 9 MB. A further one replaces all of them."""
 
 TOPIC_AS_PARTITIONS: Final = 8
 """Weight of a topic and epoch beside its partitions: it takes as much memory as eight of them."""
@@ -46,8 +46,8 @@ PartitionKey = tuple[bytes, int]
 class StickyEntry:
     """The lowest refused base sequence of one (id, epoch, partition) and the connection it was refused on.
 
-    later    higher ones that were refused after it, in order: each has to come in its turn
-    overdue_ms  when its client has given the lowest one up
+    later       higher sequences that were refused after it, in order: each has to pass in turn
+    overdue_ms  when its client has given up the lowest one
     """
 
     epoch: int
@@ -57,12 +57,12 @@ class StickyEntry:
     later: list[int] = field(default_factory=list)
 
     def has_later(self, base_sequence: int) -> bool:
-        """Return whether this higher one was refused, too."""
+        """Return whether this higher sequence was refused, too."""
         at = self._find_later(base_sequence)
         return at < len(self.later) and self.later[at] == base_sequence
 
     def add_later(self, base_sequence: int) -> None:
-        """Note that this higher one was refused, too. It is not there yet."""
+        """Add a higher sequence that was refused, too, and is not in `later` yet."""
         self.later.insert(self._find_later(base_sequence), base_sequence)
 
     def _find_later(self, base_sequence: int) -> int:
@@ -72,18 +72,18 @@ class StickyEntry:
         return (sequence - self.base_sequence) & SEQUENCE_MASK
 
     def move_on(self) -> None:
-        """Wait for the next higher one."""
+        """Wait for the next higher sequence."""
         self.base_sequence = self.later.pop(0)
 
     def move_back(self, base_sequence: int, *, keeps_later: bool = True) -> None:
-        """Wait for this lower one, and then for the one waited for so far."""
+        """Wait for this lower sequence first, then for the present one."""
         if keeps_later:
             self.later.insert(0, self.base_sequence)
         self.base_sequence = base_sequence
 
 
-# Most watched ids need one of these three, and an empty dict that once held something has 230 bytes: an empty
-# one is shared, and replaced before something is put in.
+# Most watched ids need one of these three, and a dict that was emptied takes 230 bytes. So all empty ones are these
+# shared dicts, which are replaced before an insertion.
 NO_ENTRIES: Final[dict[PartitionKey, StickyEntry]] = {}
 NOTHING_CUT: Final[dict[PartitionKey, tuple[int, int]]] = {}
 NOTHING_FORWARDED: Final[dict[tuple[int, bytes], dict[int, int]]] = {}
@@ -116,7 +116,7 @@ class WatchedId:
         return None if by_partition is None else by_partition.get(partition)
 
     def note_forwarded(self, epoch: int, topic: bytes, partition: int, connection_id: int) -> None:
-        """Note that something of the partition is forwarded."""
+        """Note that a batch of the partition is forwarded."""
         if self.partitions_forwarded >= MOST_FORWARDED_OF_ID:
             self.forget_all_forwarded()
         by_partition = self.forwarded.get((epoch, topic))
@@ -128,7 +128,7 @@ class WatchedId:
         by_partition[partition] = connection_id
 
     def forget_forwarded(self, epoch: int, topic: bytes, partition: int) -> None:
-        """Forget that something of the partition was forwarded."""
+        """Forget that a batch of the partition was forwarded."""
         by_partition = self.forwarded.get((epoch, topic))
         if by_partition is None or by_partition.pop(partition, None) is None:
             return
@@ -141,7 +141,7 @@ class WatchedId:
         self.partitions_forwarded -= TOPIC_AS_PARTITIONS
 
     def forget_all_forwarded(self) -> None:
-        """Forget all that was forwarded."""
+        """Forget all forwarded partitions."""
         self.forwarded = NOTHING_FORWARDED
         self.partitions_forwarded = 0
 
@@ -163,9 +163,9 @@ class WatchedId:
 
 
 def shrunk(table: dict[_K, _V]) -> dict[_K, _V]:
-    """Return the table, or a copy where it takes much more memory than its elements need.
+    """Return the table, or a copy if it takes much more memory than its elements need.
 
-    A dict never gives memory back: a client that leaves one element of a thousand would keep it for nothing.
+    A dict never frees memory: a client that leaves one element of a thousand would keep all of it.
     """
     return dict(table) if table.__sizeof__() > MOST_BYTES_OF_ONE * (len(table) + 1) else table
 
@@ -180,7 +180,7 @@ WATCHED_IDS_PER_USER = 50_000
 """About 20 MB."""
 
 MOST_WATCHED: Final = 500_000
-"""Of all users, about 200 MB; of these, too, a user has at most as many as are left free for everybody else."""
+"""Of all users, about 200 MB. A user has at most as many as it leaves free for all others."""
 
 MOST_WATCHED_USERS: Final = MOST_USERS
 
@@ -210,7 +210,7 @@ MOST_FORWARDED: Final = 2_000_000
 
 
 class WatchRoom:
-    """The room that is left. `ids`: how many are watched, of all users; `watched`: the ids by user.
+    """The free room. `ids`: watched ids of all users; `watched`: the ids by user.
 
     A period is as long as an id is watched.
     """
@@ -255,10 +255,10 @@ class WatchRoom:
 
 
 class NoteRoom:
-    """Bounded count of one kind of note, by user and id: the ids that have had some for the longest are forgotten.
+    """Bounded count of one kind of note, by user and id. The ids with the oldest notes are forgotten first.
 
-    A user has at most `most_of_user`, and at most as many as are left free for all others: no user's notes are
-    forgotten for another's.
+    A user has at most `most_of_user` notes, and at most as many as it leaves free for all others. So no user's notes
+    are forgotten for another's.
     """
 
     def __init__(self, most_of_user: int, most_of_all: int) -> None:

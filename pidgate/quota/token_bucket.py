@@ -5,7 +5,7 @@ rounded, so a replay of the same charges is exact. An id is admitted while the b
 token, so the balance may end just below 0 (org.apache.kafka.common.metrics.stats.TokenBucket under strict quotas).
 
 QuotaReplay answers the question "which of these arrivals would a quota have refused?" for `pidgate promote` and the
-pipeline's `recommend`. It adds a client that comes back when its turn has come, until it gives up. Proof:
+pipeline's `recommend`. It simulates a client that comes back at its turn until it gives up.
 test_recommend_trial.py compares whole replays with `ProducerIdQuota.decide`.
 """
 
@@ -48,7 +48,7 @@ class TokenBucket:
         return self._units
 
     def units_at(self, at_ms: int) -> int:
-        """Return the balance as of a moment that may lie in the past: without what was refilled since."""
+        """Return the balance as of `at_ms`, which may lie in the past: without later refills."""
         units = self.units(at_ms)
         return units - (self._last_ms - at_ms) * self.rate_milli
 
@@ -56,7 +56,7 @@ class TokenBucket:
         return self.units(now_ms) >= self.capacity_units
 
     def wait_ms(self, place: int, now_ms: int) -> int:
-        """Return the ms, rounded up, until the id at `place` (0 = next) is admitted: until tokens - place >= 0."""
+        """Return the ms, rounded up, until the id at `place` (0 = next) is admitted: when tokens - place >= 0."""
         missing = place * self.token_units - self.units(now_ms)
         return 0 if missing <= 0 else -(-missing // self.rate_milli)
 
@@ -65,14 +65,14 @@ class TokenBucket:
         self._units = self.units(now_ms) - self.token_units
 
     def charge_floored(self, now_ms: int) -> None:
-        """Spend one token without a debt of more than one: for what is forwarded although none is left, so that a
-        switch from observing to enforcing finds no debt.
+        """Spend one token, with a debt of one token at most: for an id forwarded anyway. So a switch from observe
+        to enforce finds no debt.
         """
         self._spend_down_to(-self.token_units, now_ms)
 
     def charge_elsewhere(self, now_ms: int) -> None:
-        """Spend a token for an id admitted by another gateway, without a debt of more than a full bucket, so that
-        events that arrive late and at once cause no long outage.
+        """Spend a token for an id admitted by another gateway, with a debt of a full bucket at most. So a burst of late
+        events causes no long outage.
         """
         self._spend_down_to(self._deepest_units, now_ms)
 

@@ -1,7 +1,7 @@
 """KIP-936 as a library: `ProducerIdTracker.track(user, producer_id, now_ms)`. PURE.
 
-For whoever builds the quota into a broker or another proxy. This module is the public part of `pidgate.quota`: its
-names and meanings change only with a note in the changelog. All else of the package is private.
+For engineers who build the quota into a broker or another proxy. This module is the public part of `pidgate.quota`:
+its names and meanings change only with a note in the changelog. The rest of the package is private.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ProducerIdTracker:
     def track(self, user: str, producer_id: int, now_ms: int) -> int:
         """Return 0 if the id may pass, else for how many ms its client should be throttled (throttle_time_ms).
 
-        A known id passes and is remembered anew, free of charge. `now_ms`: monotonic milliseconds, not falling. Raises
+        A known id passes free of charge, and is remembered from now on. `now_ms`: monotonic milliseconds. Raises
         ValueError for an id below 0.
         """
         if producer_id < 0:
@@ -62,5 +62,5 @@ class ProducerIdTracker:
         return self._quota.table.remembers(user, producer_id, now_ms)
 
     def forget_idle_users(self, now_ms: int) -> None:
-        """Free what is kept of users without any remembered id. Call it every few minutes."""
+        """Free the state of users without any remembered id. Call it every few minutes."""
         self._quota.sweep(now_ms)

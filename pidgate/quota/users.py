@@ -20,7 +20,7 @@ from pidgate.quota.entities import (
     User,
     account_of,
     client_accounts,
-    has_room_of_its_own,
+    has_room_for_user,
     limits_states,
     limits_transactional_ids,
     may_refuse,
@@ -35,8 +35,8 @@ from pidgate.quota.token_bucket import TokenBucket
 _FLOOR_WITHOUT_LIMIT = 1_000
 
 BROUGHT_WITHIN_MS = 5_000
-"""From being given an id to its first batch: a producer with data to send takes less. Slower ones have no token
-reserved.
+"""Time from the answer with an id to its first batch: a producer with data to send needs less. A slower one has no
+token reserved.
 """
 
 
@@ -59,8 +59,7 @@ class Grace:
     def ids_left(self, quota: EffectiveQuota, rate_milli: int | None, admitted: int, now_ms: int) -> int:
         """Return how many more unseen ids are admitted uncharged of a user with this rate (None: without limit).
 
-        `admitted`: so far. A grace set for the user takes the place of the cold start's. A rate of 0 blocks under
-        grace too.
+        `admitted`: so far. A grace set for the user replaces the cold start's. A rate of 0 blocks under grace, too.
         """
         times_milli = quota.grace_milli
         if times_milli is None:
@@ -112,19 +111,19 @@ class RatedKeys:
             self.bucket.charge_floored(now_ms)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Return whether there is nothing to remember."""
+        """Return whether there is no state to keep."""
         return (self.bucket is None or self.bucket.is_full(now_ms)) and self.filter.is_empty(now_ms)
 
 
 class LiveUser:
     """Filters, bucket and queue of one user. The bucket outlives a removed rate, and returns with its balance.
 
-    No client uses one id with and without transactions. So there is a filter for each use, and no number of ids that
-    pass unrefused in transactions makes an id known for plain use. An account of a client id uses its user's filters,
+    No client uses one id with and without transactions. So each use has a filter of its own, and ids that pass
+    unrefused in transactions never make an id known for plain use. An account of a client id uses its user's filters,
     so an id stays known when the file gives its client id a rate.
 
     active_bucket      the bucket, if a rate above 0 is in force
-    blocked_by         the rate of 0 that refuses everything new, the user's or the cluster's
+    blocked_by         the rate of 0 that refuses all new ids, the user's or the cluster's
     refuses_plain      whether a Produce request without transactions may be refused for a new id
     refuses_transactional  the same with transactions
     floor              least design count of a new filter layer
@@ -181,7 +180,7 @@ class LiveUser:
         self.origin: str | None = None
         self.restored_ms: int | None = None
         self.is_changed = True
-        """The balance was changed otherwise than by an id that a filter took in."""
+        """The balance has changed without an insertion into a filter."""
         self.resolve_quota(user, quotas)
 
     def use_filters(self, ids: LayeredFilter, transactional_ids: LayeredFilter) -> None:
@@ -218,7 +217,7 @@ class LiveUser:
         return bucket.units(now_ms) if bucket else None
 
     def ids(self, *, transactional: bool) -> LayeredFilter:
-        """Return the filter of the ids that are used so."""
+        """Return the filter of ids for that use."""
         return self.transactional_filter if transactional else self.filter
 
     @property
@@ -227,7 +226,7 @@ class LiveUser:
         return () if self.is_of_client_id else (self.filter, self.transactional_filter)
 
     def all_filters(self) -> Iterator[LayeredFilter]:
-        """Yield those of producer ids, and that of transactional ids if there is one."""
+        """Yield the filters of producer ids, and the one of transactional ids if there is one."""
         yield from self.filters
         if self.transactional_ids is not None:
             yield self.transactional_ids.filter
@@ -239,7 +238,7 @@ class LiveUser:
             self.transactional_ids.grace_admitted = 0
 
     def needs_saving(self) -> bool:
-        """Return whether anything that a snapshot holds has changed since `mark_saved`."""
+        """Return whether state of a snapshot has changed since `mark_saved`."""
         return self.is_changed or any(ids.is_changed for ids in self.all_filters())
 
     def mark_saved(self) -> None:
@@ -283,7 +282,7 @@ class UserTable:
     def __init__(self, quotas: Quotas, secret_source: Callable[[], int], now_ms: int) -> None:
         self.quotas = quotas
         self.counts_pairs = limits_states(quotas)
-        """Whether a rate of producer states is set for anybody."""
+        """Whether a rate of producer states is set for any user."""
         self._apply_settings(quotas.producer_ids)
         self.grace = Grace()
         self.cluster: TokenBucket | None = None
@@ -331,12 +330,12 @@ class UserTable:
 
     @property
     def history_ms(self) -> int:
-        """The time (ms) that a history has to reach back to hold all that is remembered."""
+        """How far back (ms) a history must reach to contain all remembered ids."""
         is_limited = limits_transactional_ids(self.quotas)
         return max(self.kept_ms, kept_ms(self._transactional_settings)) if is_limited else self.kept_ms
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
-        """Drop users without any state, of the next portion; return the ids that gave up since the last sweep."""
+        """Drop the users of the next portion that have no state; return the ids that gave up since the last sweep."""
         self.grace.end_if_over(now_ms)
         for user, live in self._portions.of(self._users):
             self.drop_given_up(user, live, now_ms)
@@ -383,7 +382,7 @@ class UserTable:
     def _has_room(self, user: User, origin: str | None) -> bool:
         """Return whether the table has an account for one more user. Users that the quotas name always have one."""
         is_named = owner_of(user)[0] in self.quotas.users
-        return is_named or has_room_of_its_own(self._of_origin[origin], len(self._users))
+        return is_named or has_room_for_user(self._of_origin[origin], len(self._users))
 
     def account(self, user: User, client_id: str) -> User:
         """Return the account that pays for new producer ids of this client."""
@@ -442,7 +441,7 @@ class UserTable:
         return live.pairs
 
     def replace(self, user: User, live: LiveUser, now_ms: int) -> None:
-        """Put the user in, in place of its earlier state."""
+        """Insert the user, replacing its earlier state."""
         self.shape_bucket(live, now_ms)
         replaced = self._remove(user)
         if replaced is not None:
@@ -511,8 +510,8 @@ class UserTable:
     def charge_observed(self, live: LiveUser, now_ms: int) -> None:
         """Count an id that is never refused. It takes no token from ids that may be refused.
 
-        Observed ids are counted in buckets of their own, as if they were enforced. Only a user of whom nothing is
-        refused has one bucket for both.
+        Observed ids have buckets of their own, which count as if they were enforced. Only a user without any refusals
+        has one bucket for both.
         """
         if live.given and not live.quota.enforces:
             live.given.popleft()
@@ -539,13 +538,13 @@ class UserTable:
         return list(self._users)
 
     def find(self, user: User) -> LiveUser | None:
-        """Return the state that holds for the user, perhaps with others, as `live` does; None when there is none."""
+        """Return the user's state, perhaps the one of OTHER_USERS, as `live` does; None when there is none."""
         live = self._users.get(user)
         is_named = owner_of(user)[0] in self.quotas.users
         return self._users.get(OTHER_USERS) if live is None and not is_named else live
 
     def kept_under(self, name: User) -> LiveUser | None:
-        """Return the state that is kept under this very name, one of `users`; None when it has been dropped."""
+        """Return the state under exactly this name, one of `users`; None when it has been dropped."""
         return self._users.get(name)
 
     def remembers(self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False) -> bool:
@@ -580,10 +579,10 @@ class UserTable:
 
     @property
     def filter_entries(self) -> tuple[int, int, int]:
-        """Return the entries that all filters hold, the most that they may hold, and those put in beyond it."""
+        """Return the entries of all filters, their limit, and the number inserted beyond it."""
         return self._budget.held, self._budget.limit, self._budget.overfull
 
     @property
     def overfull_inserts(self) -> int:
-        """Count of ids put into layers beyond their design count: the false-positive target is missed. Alarm."""
+        """Ids inserted into layers beyond their design count, which misses the false-positive target. Should be 0."""
         return self._budget.overfull

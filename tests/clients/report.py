@@ -128,20 +128,27 @@ class Matrix:
         return "".join(lines)
 
     def _notes(self, clients: Sequence[Client], columns: Sequence[str]) -> str:
-        """Return a row for each client and note; of a cell that is ok with all Kafka versions the newest one's."""
+        """Return a row for each note; of a cell that is ok with all Kafka versions the newest one's."""
         noted: dict[tuple[str, Cell], dict[str, list[str]]] = {}
         for client in clients:
             for column in columns:
                 for kafka, cell in self._notable_cells(str(client), column):
                     noted.setdefault((str(client), cell), {}).setdefault(column, []).append(kafka)
-        lines = [_row(["client", "feature", "cell", "what was done, or why not"]), _row(["---"] * 4)]
+        rows: dict[tuple[str, Cell], list[str]] = {}
         for (name, cell), found in noted.items():
             features = [
                 column if tuple(kafkas) == tuple(KAFKAS) else f"{column} ({', '.join(kafkas)})"
                 for column, kafkas in found.items()
             ]
-            lines.append(_row([name, ", ".join(features), cell.state, cell.note]))
-        return "".join(lines)
+            rows.setdefault((", ".join(features), cell), []).append(name)
+        head = [_row(["client", "feature", "cell", "what was done, or why not"]), _row(["---"] * 4)]
+        return "".join(
+            head
+            + [
+                _row([", ".join(names), shown, cell.state, cell.note])
+                for (shown, cell), names in rows.items()
+            ]
+        )
 
     def _notable_cells(self, client: str, column: str) -> list[tuple[str, Cell]]:
         cells = [(kafka, self.cells.get((kafka, client, column))) for kafka in KAFKAS]

@@ -33,8 +33,9 @@ For operators: every key of `pidgate.yaml`. The page is generated from the setti
 - `pidgate check --config FILE` validates a file and explains it. An unknown key is an error that names its line and
   the nearest key.
 - Durations are `500ms`, `30s`, `2h`, `7d`; sizes `4KiB`, `5MB`, `1GiB`.
-- [pidgate.schema.json](pidgate.schema.json) is the JSON schema for editors; the package has it in
-  `pidgate/gateway/config`. For the YAML language server a file begins with `# yaml-language-server: $schema=PATH`.
+- For an editor with a YAML language server, copy the [JSON schema](pidgate.schema.json) beside the file, and begin the
+  file with `# yaml-language-server: $schema=pidgate.schema.json`. The installed package has a copy, shown by
+  `python -c 'import pidgate.gateway.config as c; print(c.__path__[0] + "/pidgate.schema.json")'`.
 - Keys below `quotas`, and `log_level`, are in force [without a restart](../how-to/reload.md), but for `window`,
   `remember`, `max_live_ids` and `grace`.
 - Limits that are the same on every cluster have no key: [limits](limits.md).

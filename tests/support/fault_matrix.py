@@ -354,7 +354,7 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
         ),
         Row(
             "a reload, a drained and a killed gateway under 20,000 connections and rogues",
-            "closed connections; all are back after some 30 s",
+            "closed connections; [when all are back](../reference/sizing.md#20000-connections-for-an-hour)",
             "make crowd: nothing is lost or doubled, no user within its quota is refused, rogues are held",
             (
                 "faults/test_crowd.py::test_nothing_is_lost_nobody_within_its_quota_refused_and_rogues_are_held",

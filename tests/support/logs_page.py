@@ -28,15 +28,15 @@ LEVELS: Final = {
 _HEAD: Final = """\
 # Log lines
 
-For operators who search or alert on the gateway's log. Each line has one event, whose name and keys do not change \
-between versions without a note in the changelog. The page is generated from `gateway/logs.py`.
+For operators who search the gateway's log or alert on it. The page is generated from `gateway/logs.py`. Names and \
+keys of events [are stable](releases.md#what-is-held-stable).
 
 Lines go to stderr: JSON, one object a line, or text on a terminal. Every line has `timestamp` (UTC), `level` and \
 `event`. `suppressed_count` is the number of similar lines left out since the last one: lines that clients can cause \
 are limited to 50 a second, and one a second for each user or cause. `remedy` says what to do. Keys of a \
 connection: `connection_id`, `listener`, `address`, `user`, `client_id`, `node_id`.
 
-A change of `log_level` in the file needs no restart. `debug` adds a line for each connection.
+`log_level: debug` adds a line for each connection; it needs no restart.
 
 | event | level | what has happened | keys |
 | --- | --- | --- | --- |
@@ -65,7 +65,9 @@ def page() -> str:
             levels.setdefault(name, set()).add(LEVELS[call.func.attr])
     rows = []
     for event in sorted(Event):
-        level = ", ".join(sorted(levels.get(event.name, {"info"}), key=list(LEVELS.values()).index))
+        # Two topics share the code that logs their events, so no call names these.
+        default = "warning" if event.name.endswith(("_UNAVAILABLE", "_UNSAFE")) else "info"
+        level = ", ".join(sorted(levels.get(event.name, {default}), key=list(LEVELS.values()).index))
         keys = event.keys - _CONNECTION
         of_connection = ["those of a connection"] * (event.keys >= _CONNECTION)
         named = sorted(event.keys if not of_connection else keys)

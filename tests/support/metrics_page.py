@@ -19,21 +19,19 @@ PAGE: Final = ROOT / "docs" / "reference" / "metrics.md"
 _HEAD: Final = """\
 # Metrics
 
-For operators: everything that `/metrics` of the admin address shows, in Prometheus' text format. The page is \
-generated from the gateway. Which of them need an alert is in [runbooks.md](../how-to/runbooks.md).
+For operators: all metrics of `/metrics` at the admin address, in Prometheus' text format, generated from the \
+gateway. [Runbooks](../how-to/runbooks.md) has the alerts.
 
 A metric with the label `user` has a row for each of the first 1,000 users, and one row `(other)` for the sum of all \
-others. A name in brackets otherwise stands for connections whose user cannot be read. `pidgate_top_new_ids` and \
-`pidgate_top_refusals` have the ten users with the most, and `(other)`.
+others. Another name in brackets stands for connections whose user cannot be read.
 
-`/metrics/overview` shows the same metrics with few series, however many users there are: all users of a metric are \
+`/metrics/overview` shows the same metrics with few series, however many users there are: the users of a metric are \
 one row `(other)`, and only the two `pidgate_top_` metrics name users. Scrape one of the two pages. Both need the \
 same token.
 
-Histograms are classic ones, with 12 buckets at most; Prometheus' text format carries no native ones. Requests in \
-lanes (`pidgate_lane_requests_total`) are in none of them, because a lane reads no clock for a request: it passes \
-bytes on within some microseconds. So `pidgate_forward_seconds` is about the requests that Python handles: those \
-that need a decision, the first ones of a connection, and all of them with `lanes: 0`.
+Histograms do not count requests in [lanes](../explanation/lanes.md) (`pidgate_lane_requests_total`), because a lane \
+reads no clock. So `pidgate_forward_seconds` covers the requests that Python handles: those that need a decision, \
+the first ones of a connection, and all of them with `lanes: 0`.
 
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |

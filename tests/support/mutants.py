@@ -857,7 +857,7 @@ BY_SCHEDULE: Final[dict[str, Scheduled]] = {
     ),
     "what a broker did not take has passed": _noted(
         "A batch that a broker answered with an error has not passed.",
-        replaced(StickyRefusals, "not_taken", nothing),
+        replaced(StickyRefusals, "forget_failed_batches", nothing),
         15,
     ),
     "refusals elsewhere are not heard": Scheduled(

@@ -93,11 +93,11 @@ _HEAD: Final = """\
 
 For operators who plan machines: latency, cores and memory that a gateway takes.
 
-Begin with one core and 512 MB for a gateway, with a limit of 2 GB: 72 MB for the process, `limits.buffered_total`
-(512 MiB) for frames, the connections below, and 150 MB for 10 million remembered ids. A gateway has one core: from 0.6
-of it on, run a second one.
+Begin with one core and 512 MB for a gateway, with a limit of 2 GB: memory holds the process, its connections and ids by
+the rows below, and up to `limits.buffered_total` (512 MiB) of frames. A gateway decides on one core: from 0.6 of it on,
+run a second gateway.
 
-Add the rows that your traffic is made of: 20 MB/s of 1 KB requests and 100 MB/s of large batches are 20 times
+Add up the rows of your traffic: 20 MB/s of 1 KB requests and 100 MB/s of large batches are 20 times
 the row of 1 KB and 100 times that of 0.95 MB, both sides of a connection together. Numbers are
 [medians](../../tools/bench/results/README.md) of runs of one compiled gateway, with the least and the greatest in
 brackets ([method](../../tools/bench/README.md)).

@@ -7,12 +7,8 @@ ILLEGAL_SASL_STATE (34).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from pidgate.protocol.errors import ErrorCode
-
-READABLE_MECHANISMS: Final = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"})
-"""Mechanisms whose user names are readable. Each other mechanism has one shared quota."""
 
 
 class Authentication:

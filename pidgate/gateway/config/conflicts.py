@@ -104,7 +104,6 @@ def warnings(settings: Settings) -> Iterator[Finding]:
     yield from _open_range_warnings(settings)
     yield from _proxy_warnings(settings)
     yield from _memory_warnings(settings)
-    yield from _unidentified_warnings(settings)
     yield from _token_warnings(settings)
     yield from _password_warnings(settings)
     if settings.reuse_port and settings.given_gateway_id:
@@ -122,25 +121,6 @@ def warnings(settings: Settings) -> Iterator[Finding]:
         yield (
             ("quotas", "producer_ids", "max_throttle"),
             "is near or above the clients' request timeout (30s); 10s is safe",
-        )
-
-
-def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
-    """Warn of a quota shared by many users by accident, where the cluster has SASL."""
-    quotas = settings.quotas
-    default = quotas.default
-    has_rate = default.producer_ids_rate_milli is not None or default.to_byte_rates() != quota.ByteRates()
-    # With another upstream identity clients show certificates, and none of them logs in.
-    logs_in = settings.cluster.upstream_identity == "pass"
-    has_sasl = logs_in and (
-        settings.own_client or any(listener.requires_login for listener in settings.listeners)
-    )
-    if has_sasl and quotas.mode == "enforce" and has_rate and not quotas.unidentified:
-        yield (
-            ("quotas", "unidentified"),
-            "names no mechanism: all users of GSSAPI share one quota, that of quotas.default, as do all users of "
-            "OAUTHBEARER with opaque tokens (no JWT), and all users of delegation tokens with an owner not known yet; "
-            "write for example GSSAPI: {producer_ids_rate: 5000}",
         )
 
 

@@ -49,7 +49,7 @@ BEYOND: Final = {
     "limits.frame": "the connection is closed (protocol)",
     "limits.buffered_total": "reading pauses",
     "limits.idle": "the connection is closed (idle)",
-    "limits.connections": "nobody is accepted until one has gone",
+    "limits.connections": "no connection is accepted until one has closed",
     "limits.connections_per_user": "the connection is closed after its login",
     "limits.connections_rate_per_user": "its requests are read up to 10 s later",
     "limits.connections_per_address": "the connection is closed",

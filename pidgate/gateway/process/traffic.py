@@ -232,7 +232,7 @@ class Traffic:
         cut = len(connections)
         for connection in list(connections):
             connection.close_now("drain", "the drain timeout has passed")
-        # Not closed but cut off: whoever reads nothing would keep the event loop from ending.
+        # Aborted, not closed: a peer that reads nothing would keep the event loop from ending.
         for transport in list(self.shared.transports):
             transport.abort()
         for task in [*self._background, *self.shared.connecting]:

@@ -1,6 +1,6 @@
-"""Ports that accept connections, and pause together while too many come.
+"""Ports that accept connections, and pause together while too many arrive.
 
-What comes in a pause waits in the kernel's queue: it is neither refused nor closed.
+A connection that arrives in a pause waits in the kernel's queue: it is neither refused nor closed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
-from pidgate.gateway.proxy.backlog import open_no_more
+from pidgate.gateway.proxy.backlog import drop_new_connections
 from pidgate.gateway.proxy.connection_quotas import ConnectionQuotas
 
 log = logger()
@@ -20,13 +20,13 @@ log = logger()
 BACKLOG: Final = 1024
 """Connections that may wait to be accepted: a fleet of clients comes back at the same moment after a restart."""
 QUIET_MS: Final = 10_000
-"""A pause is logged once in so many."""
+"""Time between two log lines about pauses."""
 EMPTY_AFTER_S: Final = 0.1
-"""Without a connection that comes: a handshake that had begun is over by then."""
+"""Without a new connection for this long, the backlog is empty: a TCP handshake takes less."""
 EMPTIED_WITHIN_S: Final = 1.0
-"""At most: clients whose first packet was dropped send it again after a second."""
+"""Longest time to empty the backlog: a client whose first packet was dropped sends it again after a second."""
 RETRY_MS: Final = 1_000
-"""A port that finds no free descriptor tries again after so many."""
+"""Time until a port without a free descriptor tries again."""
 
 
 class Port:
@@ -54,7 +54,7 @@ class Port:
         """
         self._is_paused = False
         while len(self._servers) < self._most_at_once and not (self._is_paused or self._is_closed):
-            # A duplicate, which a pause closes: the socket itself goes on listening.
+            # A duplicate, which a pause closes. The socket itself keeps listening.
             duplicate = self._bound.dup()
             try:
                 server = await self._loop.create_server(self._make, sock=duplicate, backlog=BACKLOG)
@@ -65,10 +65,10 @@ class Port:
         if self._is_paused or self._is_closed:
             self._close_servers()
 
-    def open_no_more(self) -> None:
+    def drop_new_connections(self) -> None:
         """Have the kernel open no more connections; those that are open are still accepted."""
         if not self._is_closed:
-            open_no_more(self._bound)
+            drop_new_connections(self._bound)
 
     def pause(self) -> None:
         self._is_paused = True
@@ -106,7 +106,7 @@ class Accepting:
         self._failures = LogLimit(QUIET_MS)
 
     async def add(self, port: Port) -> None:
-        """Have a port accept as long as the others do; later, if no descriptor is free now."""
+        """Add a port. It accepts while the others do, or later if no descriptor is free now."""
         self._ports.append(port)
         if not self._is_paused:
             await self._accept(port)
@@ -115,7 +115,7 @@ class Accepting:
         try:
             await port.accept()
         except OSError as error:
-            # Nobody else would begin again: the port would listen for ever, and accept nobody.
+            # Without a retry here the port would listen for ever and accept nothing.
             left_out = self._failures.take(None, self._now_ms())
             if left_out is not None:
                 reason = error.strerror or str(error)
@@ -123,9 +123,9 @@ class Accepting:
             self._loop.call_later(RETRY_MS / 1000, self._resume, port)
 
     async def empty(self) -> None:
-        """Have the kernel open no more connections, and accept those that wait: a port that closes resets them."""
+        """Stop opening connections, and accept those in the backlog, because closing a port resets them."""
         for port in self._ports:
-            port.open_no_more()
+            port.drop_new_connections()
         give_up_s = self._loop.time() + EMPTIED_WITHIN_S
         before = -1
         while (self._is_paused or self._accepted != before) and self._loop.time() < give_up_s:
@@ -133,7 +133,7 @@ class Accepting:
             await asyncio.sleep(EMPTY_AFTER_S)
 
     def check_limits(self) -> None:
-        """Pause if too many have come; called after each accepted connection."""
+        """Pause if too many have arrived; called after each accepted connection."""
         self._accepted += 1
         now_ms = self._now_ms()
         pause_ms = self._quotas.pause_ms(now_ms)
@@ -159,7 +159,7 @@ class Accepting:
             self._resume(port)
 
     def _resume(self, port: Port) -> None:
-        if self._is_paused:  # its end resumes all ports
+        if self._is_paused:  # the end of the pause resumes all ports
             return
         task = self._loop.create_task(self._accept(port))
         self._resuming.add(task)

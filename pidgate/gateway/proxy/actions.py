@@ -24,7 +24,7 @@ class Signal(IntEnum):
     IDENTIFIED = 2
     """The user has changed: count the connection for this user."""
     LOGIN_OVER = 3
-    """The login that was missing is over, or none is required."""
+    """The required login has succeeded, or none is required."""
 
 
 PASS_FRAME: Final = Signal.PASS_FRAME
@@ -122,7 +122,7 @@ class OwnQuestion:
 
 @dataclass(slots=True)
 class TellUser:
-    """Make the answer to a question of a client about this user, its own, then call `Session.wake`."""
+    """Answer a client's question about its own user, this one, then call `Session.wake`."""
 
     user: User
     question: OwnQuestion

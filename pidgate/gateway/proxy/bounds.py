@@ -15,7 +15,7 @@ class Bounds:
     login_time_ms: int = 30_000
     """Time for the first request and the login. A login takes two or three round trips to a broker."""
     connections_per_s: int = 1_000
-    """New connections per second of all users. Accepting and dialling this many takes half a core."""
+    """New connections per second of all users. This many take three quarters of a core (docs/reference/sizing.md)."""
     tls_handshake_ms: int = 10_000
     """Time for a client's TLS handshake. Clients give up after the same 10 s."""
     tls_handshakes: int = 500

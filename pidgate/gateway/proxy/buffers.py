@@ -205,7 +205,7 @@ class Purpose(IntEnum):
     PASSED_ON = 10
     """The full length of a request that is forwarded while it arrives; not memory of this process."""
     IN_FLIGHT = 11
-    """What is kept of requests in flight."""
+    """Records of requests in flight."""
     REST = 12
     """Requests of one read that wait for their turn."""
     REST_OF_ANSWERS = 13

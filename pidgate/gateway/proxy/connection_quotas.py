@@ -7,7 +7,7 @@ connections as it leaves free.
 A stranger is a connection that was silent, or has not logged in where a login is required. Strangers together hold a
 sixteenth of all connections, and so of connections to brokers and of dials, since each has one at most. At that
 share, and where all connections are taken, no more are accepted: arrivals wait in the kernel's queue. The address with
-the most strangers gives its oldest one up.
+the most strangers loses its oldest one.
 
 The user is known only after the login. Addresses are meaningless behind a NAT, so their limit is off by default.
 """
@@ -33,8 +33,8 @@ UNDISTURBED_MS: Final = 1_000
 """Time before a connection may be closed for another. Clients send their first request immediately, and a
 login takes two or three round trips."""
 BROKERS_TURN_MS: Final = 10_000
-"""The same while the broker has to act. After an outage a slow broker takes seconds for a login, and clients that were
-closed for it would come back for ever."""
+"""The same while the broker has to answer. After an outage a slow broker takes seconds for a login. Clients closed in
+that time would reconnect for ever."""
 
 STRANGERS: Final = 16
 """Strangers hold at most one connection in 16: of 10,000 connections 625, enough for thousands of logins a second."""
@@ -46,8 +46,8 @@ LEAST_STRANGERS: Final = 32
 class ConnectionLimits:
     """The limits. None: no limit. `handshakes`: most TLS handshakes in progress.
 
-    `per_user` None: each user leaves as many connections free as it holds. `is_mixed`: there are users beside the one
-    of all connections without a login, ANONYMOUS, which is bounded as a user then.
+    `per_user` None: each user leaves as many connections free as it holds. `is_mixed`: only some listeners require a
+    login, so ANONYMOUS is limited like a user.
     """
 
     total: int
@@ -110,7 +110,7 @@ def _broker_is_not_asked(_key: Any) -> bool:
 
 
 def network_of(address: str | None) -> str:
-    """Return the address, of IPv6 the /64 that one host has to itself; "" if it is not known yet."""
+    """Return the address; for IPv6 its /64, which one host owns; "" if it is not known yet."""
     if address is None or ":" not in address:
         return address or ""
     try:
@@ -138,7 +138,7 @@ class ConnectionQuotas:
         self.busiest_user = ("", 0)
         """The user with the most connections at the last sweep, and their number."""
         self.fastest_user = ("", 0.0)
-        """The user whose connections came fastest, and how many it was ahead of its rate."""
+        """The user furthest ahead of its rate of new connections, and by how many."""
         self.busiest_address = ("", 0)
         """The address with the most connections, where they are counted."""
 
@@ -297,7 +297,7 @@ class ConnectionQuotas:
         self._strangers_count += 1
 
     def _remove_stranger(self, key: object) -> bool:
-        """Return whether the connection was a stranger's until now."""
+        """Return whether the connection was a stranger until now."""
         opened = self._open.get(key)
         network = "" if opened is None else network_of(opened.address)
         alike = self._strangers.get(network, {})

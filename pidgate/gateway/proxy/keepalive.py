@@ -1,8 +1,8 @@
-"""TCP keepalive: a peer that vanished without a word is noticed, and middleboxes keep idle connections.
+"""TCP keepalive: it detects a peer that vanished without a FIN, and middleboxes keep idle connections.
 
-AWS NLBs forget a connection that was idle for 350 s, Azure's load balancers after 4 min, and both drop what comes
-afterwards. The probes come more often than either. A peer that answers none of them is gone after two minutes, long
-before `limits.idle` (10 min).
+AWS NLBs forget a connection that was idle for 350 s, Azure's load balancers after 4 min, and both drop later packets.
+Probes are sent more often than that. A peer that answers none counts as gone after two minutes, long before
+`limits.idle` (10 min).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 IDLE_S: Final = 60
 """Idle time before the first probe: a quarter of the shortest of these limits."""
 INTERVAL_S: Final = 10
-"""Between two probes without an answer."""
+"""Time between two unanswered probes."""
 PROBES: Final = 6
 """Unanswered probes before the connection ends with ETIMEDOUT: a minute outlasts a short outage of the network."""
 

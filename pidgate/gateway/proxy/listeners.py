@@ -31,11 +31,11 @@ from pidgate.gateway.tls.principals import CertificateUsers
 log = logger()
 
 AT_BOOTSTRAP: Final = 8
-"""Connections that the bootstrap port accepts in a turn, because a fleet comes back through it. It has as many
-duplicates of its socket."""
+"""Connections that the bootstrap port accepts in a turn, because a returning fleet uses it. It has as many duplicates
+of its socket."""
 
 Bind = Callable[[str, int, bool], socket.socket]
-"""Listening on host and port, perhaps with other gateways; raises OSError, CannotStart. See `listening_socket`."""
+"""Like `listening_socket`: (host, port, shares_port). Raises OSError, CannotStart."""
 
 
 def listening_socket(host: str, port: int, shares_port: bool) -> socket.socket:
@@ -61,8 +61,8 @@ def listening_socket(host: str, port: int, shares_port: bool) -> socket.socket:
 class Listener:
     """One entry of `listeners`: its sockets and what it shows its clients.
 
-    `shares_ports`: other gateways may listen on the same ones, and the kernel deals connections out (reuse_port).
-    `tls`: what clients find there; None: no TLS.
+    `shares_ports`: other gateways may listen on the same ports, and the kernel distributes connections (reuse_port).
+    `tls`: TLS towards clients; None: no TLS.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Listener:
                 self._open_for.add(node_id)
 
     def node_learnt(self, node_id: int) -> None:
-        """Open the port of a broker that came, if it has one and it is not open yet."""
+        """Open the port of a new broker, if it has one that is not open yet."""
         port = self._ports.port_of(node_id)
         remedy = ""
         if port is None:
@@ -140,10 +140,6 @@ class Listener:
         task.add_done_callback(self._opening.discard)
         return ""
 
-    def open_no_more(self) -> None:
-        """Open no more ports."""
-        self._is_closed = True
-
     def close(self) -> None:
         """Accept no more connections; those that are open stay."""
         self._is_closed = True
@@ -159,19 +155,19 @@ class Listener:
         settings, identity = self._settings, self._shared.upstream_identity
         requires_login = settings.requires_login
         if requires_login is None and identity is not None and identity.is_of_everybody:
-            requires_login = False  # what the brokers want is the gateway's business
+            requires_login = False  # the gateway logs in for all clients
         claim = settings.sasl_oauthbearer_sub_claim_name
         return ConnectionContext(self._shared, self._ports, node_id, requires_login, claim)
 
     def _named(self, server_name: str, connection: ClientConnection) -> None:
-        """Let the connection stand for the node whose name its client asked for; any other name is the bootstrap's."""
+        """Route the connection to the node that its client named; any other name leads to a bootstrap server."""
         node_id = self._ports.node_named(server_name)
         if node_id is not None:
             context = self._context_of(node_id)
             connection.stand_for(context, Upstream(context).dial)
 
     def _certified(self, certificate: bytes, connection: ClientConnection) -> None:
-        """Let the connection be the user's whom its client's certificate shows."""
+        """Set the connection's user to that of its client's certificate."""
         assert self._users is not None
         try:
             user = self._users.user(certificate)
@@ -181,7 +177,7 @@ class Listener:
                 "unauthenticated", f"no rule of {rules} matches its certificate: {error} (see DEFAULT)"
             )
             return
-        # Where the brokers want a login, a certificate is none, unless the gateway logs in for who shows it.
+        # A certificate does not replace a login at the brokers, unless the gateway logs in for the client.
         is_login = self._settings.requires_login is True or self._shared.upstream_identity is not None
         connection.certified(user, is_login=is_login)
 

@@ -3,8 +3,8 @@
 All of it counts in the connection's share. Reading pauses when one of them is full, or when the user has no room for
 requests in flight and answers. It does not wait for memory: the broker's answer releases it. A muted connection whose
 user has no room for its held requests and its answers is closed instead. Its requests were
-not forwarded, so the client sends them again, in order. Unread, the beginning of a sequence would be noted nowhere
-(HeldBeginnings in quota/sticky.py): if its leader moved, later batches would go to the new leader and pass.
+not forwarded, so the client sends them again, in order. An unread beginning of a sequence would be missing in
+HeldBeginnings (quota/sticky.py): if its leader moved, later batches would pass at the new leader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OWN_ANSWERS_LIMIT_BYTES: Final = 1024 * 1024
 long as its request, and a request such as JoinGroup is in flight for minutes."""
 
 IN_FLIGHT_BYTES: Final = 256
-"""Memory of a request in flight: the object, its numbers, and what its API notes."""
+"""Memory of a request in flight: the object, its numbers, and the notes of its API."""
 
 
 class ReadAhead:
@@ -42,7 +42,7 @@ class ReadAhead:
         read checks it."""
 
     def bound(self, now_ms: int) -> bool:
-        """Count what waits in the budget. Pause above the limits, else resume. Returns whether there is room."""
+        """Count the read-ahead in the budget. Pause above the limits, else resume. Returns whether there is room."""
         self.bound_answers()
         return self._bound_held(now_ms)
 

@@ -31,7 +31,7 @@ class Account:
         self.bytes_out = 0
         self.spent = 0
         self.most = JUDGED_PER_TURN
-        """Where the work of the present read or wake-up ends."""
+        """Value of `spent` at which the present read or wake-up has to end."""
         self.round = 0
         self.waiting: dict[str, dict[object, Callable[[], None]]] = {}
         """Callbacks that continue, by address, in order. The key is the waiting object."""

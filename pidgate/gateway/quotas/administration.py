@@ -11,7 +11,16 @@ from enum import StrEnum
 from typing import Final
 
 from pidgate.gateway.recording.config_event import Provenance
-from pidgate.quota.changes import ALL_MODES, BYTE_RATES, Action, Change, Setting, Target, has_ended, is_said
+from pidgate.quota.changes import (
+    ALL_MODES,
+    BYTE_RATES,
+    Action,
+    Change,
+    Setting,
+    Target,
+    has_ended,
+    is_set_in_file,
+)
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.units import show_duration
 
@@ -70,7 +79,11 @@ def check(change: Change, in_file: Quotas, wall_ms: int, *, allow: bool, file_wi
             "file; only the mode of all users can be set to observe, and reset"
         )
     target = change.target
-    if file_wins and change.action is not Action.RESET and is_said(in_file, target.setting, target.user):
+    if (
+        file_wins
+        and change.action is not Action.RESET
+        and is_set_in_file(in_file, target.setting, target.user)
+    ):
         raise NotAllowed(
             f"the configuration file says {_named(target)}, and quotas.runtime_changes is file_wins: "
             "change it in the file, or take it out there"

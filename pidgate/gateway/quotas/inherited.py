@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pidgate.gateway.cluster.authentication import READABLE_MECHANISMS
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.config.source import dotted
 from pidgate.quota.byte_quota import Kind, resolve_rate, throttles_bytes
@@ -26,29 +25,19 @@ class Missing(NamedTuple):
 
 
 def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[Missing]:
-    """Yield what is missing for each mechanism with unnamed users that share one inherited quota.
+    """Yield what is missing where clients without a readable user share one inherited quota.
 
-    `mechanisms`: those offered by the brokers. Readable mechanisms have few unnamed users: opaque bearer
-    tokens, and delegation tokens before an answer has shown their owner. The brokers do not show whether any
-    such user exists.
+    `mechanisms`: those offered by the brokers. The brokers do not show whether any such client exists. PLAIN has
+    none; OAUTHBEARER and SCRAM have few.
     """
-    for mechanism in mechanisms:
-        user = unidentified(mechanism)
-        if user in quotas.users or not _is_held(quotas, user):
-            continue
-        who, given = f"all users of {mechanism}", ""
-        if mechanism in READABLE_MECHANISMS:
-            if mechanism == "PLAIN":
-                continue
-            given = ", if any,"
-            who = f"all users of delegation tokens with an owner not known yet ({mechanism})"
-            if mechanism == "OAUTHBEARER":
-                who = "all users of OAUTHBEARER with opaque tokens (no JWT)"
+    users = {mechanism: unidentified(mechanism) for mechanism in mechanisms if mechanism != "PLAIN"}
+    shared = [name for name, user in users.items() if user not in quotas.users and _is_held(quotas, user)]
+    if shared:
         yield Missing(
-            f"quotas.unidentified.{mechanism}",
-            f"is missing, and the brokers offer {mechanism}: {who}{given} share the one quota that quotas.default "
-            "gives to each user",
-            "write a rate for all of them, or mode: observe",
+            "quotas.unidentified",
+            f"has no {', '.join(shared)}: clients whose user cannot be read (Kerberos, opaque tokens, delegation "
+            "tokens of unknown owner) share one quota per mechanism, that of quotas.default",
+            "write a rate for each, or mode: observe",
         )
 
 

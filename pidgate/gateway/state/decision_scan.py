@@ -117,7 +117,7 @@ def _read(value: bytes) -> Scanned:
             int(found["producer_id"]),
             found["transactional"] is True,
             found["decision"] == "admit",
-            # A reason of a newer version: the id was admitted, and whether it was charged is unknown.
+            # A reason of a newer version: the id was admitted, but it is unknown whether it was charged.
             _REASONS.get(_text(found["reason"]).encode("ascii", "replace"), Reason.REFRESH),
             None if tokens is None else int(tokens),
             None if units is None else int(units),
@@ -130,7 +130,7 @@ def _read(value: bytes) -> Scanned:
 
 
 def _possible(decision: Scanned) -> Scanned:
-    """Return the decision if there can be such an id and such a token: who applies it does not look again."""
+    """Return the decision if its id and tokens are possible values. Its receiver does not check them again."""
     producer_id, token_units = decision[4], decision[-1]
     if not 0 <= producer_id < _IDS_END:
         raise EventUnreadable(f"decision.producer_id is {producer_id}")

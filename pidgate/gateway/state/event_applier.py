@@ -17,20 +17,20 @@ from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
 from pidgate.gateway.state.history import History
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.decisions import Reason
-from pidgate.quota.entities import User, kept_as
+from pidgate.quota.entities import User, table_key
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.sticky import WATCH_MS
 
 _CHARGED: Final = frozenset({Reason.FIRST_SEEN, Reason.QUEUE})
 ENVELOPE_BYTES: Final = 1_024
-"""An event names its incarnation within so many bytes, unless a name in front of it is very long."""
+"""An event names its incarnation within this many bytes, unless an earlier name is very long."""
 _READ_WHOLE: Final = frozenset({LifecycleEvent.type, ConfigEvent.type, TransactionalIdEvent.type})
 """Parsed whole; decisions are scanned instead."""
 _OF_A_STATE: Final = frozenset(
     {Reason.FIRST_SEEN, Reason.QUEUE, Reason.REFRESH, Reason.DEADLINE, Reason.BLOCKED}
 )
-"""Reasons decided with a state. What passes without one, here or in gateways that start with this one, does not
+"""Reasons decided with a state. An id that passed without one, here or at gateways that start with this one, does not
 prove a history."""
 
 _REASONS: Final = {reason.value: reason for reason in Reason}
@@ -118,7 +118,7 @@ class EventApplier:
                 incarnation, seq, name, client_id, producer_id, transactional, admitted = decision[:7]
                 reason, units, token_units = decision[7:]
                 if incarnation == run:
-                    # It was noted while the state is being restored, and is handed over.
+                    # Already noted while the state is being restored, and handed over later.
                     continue
                 if reason in _OF_A_STATE and at_ms > oldest_ms:
                     decided[incarnation] = at_ms
@@ -136,11 +136,11 @@ class EventApplier:
                     watch(user, producer_id, now_ms)
                 if units is None or token_units is None or (incarnation == saved_by and seq <= saved_seq):
                     continue
-                account = kept_as(account, balances)
+                account = table_key(account, balances)
                 known = balances.get(account)
                 if known is None:
                     balances[account] = _Balance(incarnation, seq, units, token_units, at_ms)
-                # A duplicate of an event is older than its place suggests.
+                # A duplicate of an event is older than its position.
                 elif at_ms >= known.at_ms and (seq > known.seq or incarnation != known.incarnation):
                     known.incarnation, known.seq, known.at_ms = incarnation, seq, at_ms
                     known.units, known.token_units = units, token_units

@@ -26,7 +26,7 @@ _EXPIRATION: Final = "producer.id.expiration.ms"
 
 
 def remember_warning(remember_ms: int, expiration_ms: int) -> str:
-    """Say what a quota does that remembers an id for another time than the brokers keep its state."""
+    """Describe the effect of a `remember` that differs from the brokers' producer.id.expiration.ms."""
     ours, theirs = show_duration(remember_ms), show_duration(expiration_ms)
     if remember_ms < expiration_ms:
         effect = "an id that is idle for longer is charged again, although the brokers still know it"

@@ -78,7 +78,7 @@ class Fleet:
             self._reported.clear()
 
     def take(self, event: LifecycleEvent | ConfigEvent, at_ms: int, now_ms: int) -> list[FleetChange]:
-        """Take in a gateway's event of `at_ms`; one older than GONE_AFTER_MS says nothing, but for a stop."""
+        """Apply a gateway's event of `at_ms`. Only a stop counts if it is older than GONE_AFTER_MS."""
         run = event.incarnation
         if isinstance(event, LifecycleEvent) and event.phase == "stop":
             member = self._members.pop(run, None)

@@ -1,9 +1,9 @@
 """Events waiting to be written: one bounded store, one queue per partition (after Kafka's RecordAccumulator).
 PURE.
 
-Each key, a user, holds at most as much of the store as it leaves free. A user that is only observed makes events at
-the speed of its requests, faster than they are written: its newest ones are dropped and counted, and other users keep
-room. What is left of it is a sample.
+Each key, a user, holds at most as much of the store as it leaves free. An observed user may cause events faster than
+they are written. Then its newest events are dropped and counted, so that other users keep room and a sample of its
+events remains.
 
 An event leaves its queue only when the brokers have acknowledged it. This module must not know Kafka clients.
 """

@@ -16,7 +16,7 @@ from pidgate.gateway.state.state_dir.snapshot import SavedUser
 def under_their_names(names: UserNames, users: Sequence[SavedUser]) -> Iterator[SavedUser]:
     """Yield a snapshot's users under their real names, where known.
 
-    A user may be met before the topic is read: its events carry the hash and count for the user from then on.
+    A user may connect before the topic is read: its events carry the hash and count for the user from then on.
     A state saved under a hash with a known user becomes that user's state, unless the snapshot has one
     already.
     """

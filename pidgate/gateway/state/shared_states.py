@@ -14,12 +14,12 @@ def told_states(states: ProducerStates, now_ms: int) -> list[BrokerStates]:
     """Return what other gateways have not been told yet."""
     return [
         BrokerStates(node_id=node_id, registers=base64.b64encode(zlib.compress(registers)).decode("ascii"))
-        for node_id, registers in states.find_untold(now_ms)
+        for node_id, registers in states.find_unpublished(now_ms)
     ]
 
 
 def take_states(event: LifecycleEvent, states: ProducerStates, at_ms: int, now_ms: int) -> None:
-    """Take in the states of an event of `at_ms`. What cannot be read is left out."""
+    """Merge the states of an event of `at_ms`, except unreadable ones."""
     for told in event.producer_states:
         try:
             inflating = zlib.decompressobj()

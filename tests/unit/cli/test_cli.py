@@ -127,7 +127,6 @@ quotas:
         "  Broker 7 has port 9301, shown to clients as gw-7.example:9301.",
         "Health and metrics: http://127.0.0.1:9290/livez, /readyz, /metrics.",
         "Any user not named: 1,000 new producer ids per 1h, at most 2,001 in any hour.",
-        "Brokers see all clients at this gateway's address, and count them as one where they bound addresses",
         f"{file} is valid.",
         f"warning: {file}:6: quotas.producer_ids.max_throttle: "
         "is near or above the clients' request timeout (30s); 10s is safe",

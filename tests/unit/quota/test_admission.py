@@ -658,9 +658,11 @@ def test_who_only_allocates_ids_stays_visible_for_an_hour() -> None:
 def test_an_id_handed_out_at_the_end_of_a_transaction_is_not_charged() -> None:
     world = World(enforcing(100))
     world.judge(world.connect(), batch(1), transactional=True)
-    world.admission.inherits("alice", 1, 1, 0)
-    world.admission.inherits("alice", 1, 2, 0)
-    world.admission.inherits("alice", 50, 51, 0)  # its predecessor is not remembered: nothing to inherit
+    world.admission.admit_inherited("alice", 1, 1, 0)
+    world.admission.admit_inherited("alice", 1, 2, 0)
+    world.admission.admit_inherited(
+        "alice", 50, 51, 0
+    )  # its predecessor is not remembered: nothing to inherit
     assert world.judge(world.connect(), batch(2), transactional=True) is FORWARD
     (snapshot,) = world.admission.user_snapshots(0)
     assert (snapshot.tokens, snapshot.admitted) == (100, {"observe": 1, "inherited": 1})

@@ -60,7 +60,7 @@ class _Story:
                 admission.sticky.watch_refused_elsewhere(client.user, producer_id, now_ms)
             case 1 | 20 | 21:
                 key = random.choice(TOPICS), random.randrange(PARTITIONS)
-                admission.sticky.not_taken(client.user, producer_id, [key])
+                admission.sticky.forget_failed_batches(client.user, producer_id, [key])
             case 2:
                 self._reconnect(random.randrange(len(self.clients)))
             case 3:

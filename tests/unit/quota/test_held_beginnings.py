@@ -119,12 +119,12 @@ def test_an_id_without_room_is_told_each_time(held: HeldBeginnings, monkeypatch:
     monkeypatch.setattr(sticky, "MOST_HELD", 1)
     for producer_id in (1, 2):
         held.note("alice", [batch(producer_id)], 0)
-    assert [held.find_untold("alice", [batch(1), batch(2)], now_ms) for now_ms in (0, 1)] == [
+    assert [held.find_unpublished("alice", [batch(1), batch(2)], now_ms) for now_ms in (0, 1)] == [
         [batch(1), batch(2)],
         [batch(2)],
     ]
     held.sweep(WATCH_MS)
-    assert held.find_untold("alice", [batch(1)], WATCH_MS) == []
+    assert held.find_unpublished("alice", [batch(1)], WATCH_MS) == []
 
 
 class Gateway:

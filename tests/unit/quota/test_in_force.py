@@ -16,7 +16,7 @@ from pidgate.quota.changes import (
     Target,
     deciding,
     has_ended,
-    is_said,
+    is_set_in_file,
     merged,
     next_end,
     rates_of,
@@ -104,8 +104,8 @@ def test_each_setting_changes_itself_and_no_other() -> None:
     assert quotas.users["carol"] == UserQuota(transactional_ids_rate_milli=6)
     assert resolve(quotas, "bob").transactional_ids_rate_milli == 5
     assert value_in_force(quotas, of_names, None) == 5
-    assert not is_said(FILE, of_names, "alice")
-    assert is_said(quotas, of_names, None)
+    assert not is_set_in_file(FILE, of_names, "alice")
+    assert is_set_in_file(quotas, of_names, None)
     assert in_force(setting(of_names, "alice", 4), file=quotas, file_wins=True) == quotas
 
 
@@ -272,7 +272,7 @@ def test_as_the_rules_read(file: Quotas, told: list[Change], file_wins: bool) ->
     assert {change.target for change in told if has_ended(change, NOW_MS)} <= {
         change.target for change in told if change.target.temporary
     }
-    assert not is_said(file, MODE, None)
+    assert not is_set_in_file(file, MODE, None)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pidgate.quota import users as users_module
 from pidgate.quota.byte_quota import ByteQuota, Kind
 from pidgate.quota.counters import UserCountersTable
 from pidgate.quota.decisions import Client
-from pidgate.quota.entities import OTHER_USERS, User, kept_as
+from pidgate.quota.entities import OTHER_USERS, User, table_key
 from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, QuotasHolder, UserQuota
@@ -103,10 +103,10 @@ def test_a_table_is_bounded(table: Callable[[], Table]) -> None:
 
 def test_who_is_in_a_table_stays_himself() -> None:
     table = {f"user-{number}": 0 for number in range(MOST)}
-    assert kept_as("user-3", table) == "user-3"
-    assert kept_as("one more", table) == OTHER_USERS
+    assert table_key("user-3", table) == "user-3"
+    assert table_key("one more", table) == OTHER_USERS
     del table["user-0"]
-    assert kept_as("one more", table) == "one more"
+    assert table_key("one more", table) == "one more"
 
 
 def test_a_user_with_a_rate_of_its_own_shares_no_bucket() -> None:
@@ -195,7 +195,7 @@ def test_made_up_users_push_nobody_of_another_address_into_the_shared_account(
     shares: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not shares:
-        monkeypatch.setattr(users_module, "has_room_of_its_own", _first_come)
+        monkeypatch.setattr(users_module, "has_room_for_user", _first_come)
     state = ProducerIdQuota(enforcing(5, users={"named": UserQuota.per_window(7)}), seeds(), 0)
     made_up("10.0.0.66", state, "made-up")
     shared = state.table.kept_under(OTHER_USERS)

@@ -167,7 +167,7 @@ def test_no_lane_is_kept_out_by_one_that_is_longer_by_two(arrivals: list[tuple[i
 
 
 class _FirstComeFirstKept(RetryQueue):
-    def _makes_room(self, address: str, client_id: str) -> bool:
+    def _make_room(self, address: str, client_id: str) -> bool:
         """Mutant: who is in line stays there, whoever comes."""
         return False
 

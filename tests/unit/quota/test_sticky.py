@@ -74,7 +74,7 @@ def test_without_room_an_entry_moves_back_and_forgets_the_later_one() -> None:
         sticky.record_refusal("alice", batch(ID, sequence), A, 0)
     sticky.record_forwarded("alice", [batch(ID, 0)], A)
     sticky.record_refusal("alice", batch(ID + 1, 0), A, 0)
-    sticky.not_taken("alice", ID, [(b"t", 0)], [batch(ID, 0)])
+    sticky.forget_failed_batches("alice", ID, [(b"t", 0)], [batch(ID, 0)])
     assert sticky.count_entries("alice") == 2
     assert [look(sticky, sequence) for sequence in (0, 1)] == [Position.SAME, Position.ABOVE]
 
@@ -97,13 +97,13 @@ def test_an_entry_that_moved_on_past_it_moves_back() -> None:
         sticky.record_refusal("alice", batch(ID, sequence), A, 0)
     sticky.record_forwarded("alice", [batch(ID, 0)], A)
     assert look(sticky, 1) is Position.SAME
-    sticky.not_taken("alice", ID, [(b"t", 0)], [batch(ID, 0)])
+    sticky.forget_failed_batches("alice", ID, [(b"t", 0)], [batch(ID, 0)])
     assert look(sticky, 1) is Position.ABOVE
     assert look(sticky, 3) is Position.ABOVE
     assert look(sticky, 0) is Position.SAME
     sticky.record_forwarded("alice", [batch(ID, 0)], A)
     assert look(sticky, 1) is Position.SAME
-    sticky.not_taken("alice", ID, [(b"t", 0)], [batch(ID, 1)])
+    sticky.forget_failed_batches("alice", ID, [(b"t", 0)], [batch(ID, 1)])
     assert look(sticky, 1) is Position.SAME
     assert look(sticky, 3) is Position.ABOVE
 

@@ -133,7 +133,7 @@ def test_notes_are_counted_exactly(small: None) -> None:
                 sticky.locate_batch(user, one, connection, now_ms)
                 sticky.record_forwarded(user, [one], connection)
             elif act == 4:
-                sticky.not_taken(user, one[0], [(one[3], one[4])])
+                sticky.forget_failed_batches(user, one[0], [(one[3], one[4])])
             elif act == 5:
                 sticky.connection_closed(connection)
             else:

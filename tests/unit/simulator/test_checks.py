@@ -166,7 +166,7 @@ BROKEN: Final[dict[str, tuple[Schedule, Any, str, Callable[[Any], Any], str]]] =
             QuotaSetup(queue=1),
             clients=tuple(ClientSetup(f"java-{n}", "java") for n in range(1, 6)),
         ),
-        RetryQueue, "_makes_room", _always, "in line",
+        RetryQueue, "_make_room", _always, "in line",
     ),
 }  # fmt: skip
 

@@ -236,7 +236,7 @@ def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) 
             if at:
                 yield from repeat(None, STEPS_PER_TURN)
             batches = [batch for batch in note if batch[0] == producer_id] if isinstance(note, list) else ()
-            sticky.not_taken(user, producer_id, keys, batches)
+            sticky.forget_failed_batches(user, producer_id, keys, batches)
 
 
 def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: int, now_ms: int) -> Step:

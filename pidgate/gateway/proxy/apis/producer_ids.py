@@ -106,7 +106,7 @@ class EndTxnApi(Api):
         ended = request.note
         answer = messages.end_txn_answer(buf, start, end, request.api_version)
         if answer.error_code == 0 and answer.producer_id >= 0 and isinstance(ended, messages.EndTxnRequest):
-            inherited = context.admission.inherits(
+            inherited = context.admission.admit_inherited(
                 context.client.user, ended.producer_id, answer.producer_id, response.now_ms
             )
             if context.recorder is not None:

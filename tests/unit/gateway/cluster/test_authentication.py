@@ -86,17 +86,15 @@ def test_where_they_require_a_login_whoever_waited_without_one_is_closed(
 
     run(scenario())
     warned = capsys.readouterr().out
-    assert warned.count("quotas.unidentified.OAUTHBEARER") == 1
-    assert "quotas.unidentified.PLAIN" not in warned
-    unknown = "all users of delegation tokens with an owner not known yet (SCRAM-SHA-512), if any,"
-    assert warned.count(unknown) == 1
-    assert warned.count("all users of OAUTHBEARER with opaque tokens (no JWT), if any,") == 1
+    assert warned.count("quotas.unidentified") == 1
+    assert "has no OAUTHBEARER, SCRAM-SHA-512: " in warned
 
 
 def test_only_what_holds_many_to_the_quota_of_one_is_inherited() -> None:
     def keys(**quotas: Any) -> list[str]:
         offered = ("PLAIN", "GSSAPI", "SCRAM-SHA-256")
-        return [one.key.rpartition(".")[2] for one in inherited_quotas(Quotas(**quotas), offered)]
+        texts = [one.text for one in inherited_quotas(Quotas(**quotas), offered)]
+        return [mechanism for mechanism in offered for text in texts if mechanism in text]
 
     ids = UserQuota.per_window(10)
     bytes_per_s = ByteQuotas(rates={("", None): ByteRates(producer_byte_rate=1_000)})
@@ -123,14 +121,12 @@ def test_a_check_asks_the_brokers_what_they_offer(tmp_path: Path, capsys: pytest
         handshake = Handshake(0, "PLAIN", "OAUTHBEARER")
         handshake.may_come.set()
         async with ScriptedBroker({SASL_HANDSHAKE: handshake}) as broker:
-            assert "warning: quotas.unidentified.OAUTHBEARER: " in await asyncio.to_thread(
+            assert "warning: quotas.unidentified: has no OAUTHBEARER: " in await asyncio.to_thread(
                 checked, broker.address
             )
             none = "listeners: [{authentication: none}]\n"
             assert "unidentified" not in await asyncio.to_thread(checked, broker.address, none)
         assert "unidentified" not in await asyncio.to_thread(checked, broker.address)
-        required = "listeners: [{authentication: required}]\n"
-        assert "names no mechanism" in await asyncio.to_thread(checked, broker.address, required)
 
     run(scenario())
 

@@ -445,13 +445,6 @@ def test_who_cannot_be_identified_has_quotas_like_a_user() -> None:
     assert warnings_of(settings) == []
 
 
-def test_a_quota_that_those_who_cannot_be_identified_merely_inherit_is_a_warning() -> None:
-    (warning,) = warnings_of(loading.parse(CLUSTER + UNIDENTIFIED))
-    assert warning.startswith("quotas.unidentified: names no mechanism: all users of GSSAPI share one")
-    assert warnings_of(loading.parse(CLUSTER + UNIDENTIFIED.replace("enforce", "observe"))) == []
-    assert warnings_of(loading.parse(CLUSTER + UNIDENTIFIED.replace("10", "null"))) == []
-
-
 def test_no_user_can_be_named_as_those_who_cannot_be_identified() -> None:
     problems = problems_of(CLUSTER + 'quotas: {users: {"\\0OAUTHBEARER": {}}}')
     assert [problem for problem in problems if "holds" in problem or "NUL" in problem]

@@ -127,7 +127,7 @@ def test_a_port_that_is_emptied_has_accepted_all_that_waited() -> None:
 
 def test_emptying_ends_although_connections_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the kernel takes no packet filter."""
-    monkeypatch.setattr(accepting, "open_no_more", lambda _bound: False)
+    monkeypatch.setattr(accepting, "drop_new_connections", lambda _bound: False)
 
     async def scenario() -> None:
         ports = Ports()

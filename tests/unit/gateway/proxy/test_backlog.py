@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from pidgate.gateway.proxy.backlog import open_no_more
+from pidgate.gateway.proxy.backlog import drop_new_connections
 from pidgate.gateway.proxy.listeners import listening_socket
 
 CLIENTS = 16
@@ -64,7 +64,7 @@ def test_what_is_in_the_backlog_is_reset_by_closing_alone(stack: ExitStack) -> N
 def test_an_emptied_port_resets_nobody_and_the_other_gets_the_rest(stack: ExitStack) -> None:
     first, second, port = two_on_one_port(stack)
     clients = connecting(stack, port)
-    assert open_no_more(first)
+    assert drop_new_connections(first)
     late = connecting(stack, port)
     time.sleep(0.05)
     accepted = backlog_of(first, stack)
