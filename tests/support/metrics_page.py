@@ -26,14 +26,18 @@ A metric with the label `user` has a row for each of the first 1,000 users, and 
 others. A name in brackets otherwise stands for connections whose user cannot be read. `pidgate_top_new_ids` and \
 `pidgate_top_refusals` have the ten users with the most, and `(other)`.
 
-`/metrics/overview` shows the same metrics with few series, however many users there are: all users of a metric are \
-one row `(other)`, and only the two `pidgate_top_` metrics name users. Scrape one of the two pages. Both need the \
-same token.
+`/metrics/overview` shows the same with few series: all users of a metric are one row `(other)`, and only the two \
+`pidgate_top_` metrics name users. Scrape one of the two pages; both need the same token.
 
-Histograms are classic ones, with 12 buckets at most; Prometheus' text format carries no native ones. Requests in \
-lanes (`pidgate_lane_requests_total`) are in none of them, because a lane reads no clock for a request: it passes \
-bytes on within some microseconds. So `pidgate_forward_seconds` is about the requests that Python handles: those \
-that need a decision, the first ones of a connection, and all of them with `lanes: 0`.
+Histograms have 12 buckets at most. Requests in lanes (`pidgate_lane_requests_total`) are in none of them, because a \
+lane reads no clock. `pidgate_forward_seconds` is about the requests that Python handles: those that need a decision, \
+the first ones of a connection, and all with `lanes: 0`.
+
+**OTLP.** With `pip install 'pidgate[otlp]'`, and `OTEL_EXPORTER_OTLP_ENDPOINT` or its `METRICS` form in the \
+environment, the gateway also sends the metrics of `/metrics` to a collector (http/protobuf), each \
+`OTEL_METRIC_EXPORT_INTERVAL`; OpenTelemetry's other variables hold too. Names and labels are the same. A counter is \
+a monotonic sum that keeps its `_total`, and a histogram has explicit bounds; both are cumulative. A collector that \
+is down costs these values and one line, [`metrics_not_exported`](logs.md).
 
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |
