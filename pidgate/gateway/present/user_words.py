@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pidgate.gateway.present import words
-from pidgate.gateway.present.words import MODE, RATE, TRANSACTIONAL_RATE
+from pidgate.gateway.present.words import MODE, RATE, STATES_RATE, TRANSACTIONAL_RATE
 from pidgate.names import escaped
 from pidgate.units import about_duration, clock, counted, number, printable
 
 _SOON_MS: Final = 1_000
+_TITLES: Final = {
+    RATE: "quota",
+    TRANSACTIONAL_RATE: "new transactional ids",
+    STATES_RATE: "new producer states",
+    MODE: "mode",
+}
 
 JsonObject = dict[str, Any]
 
@@ -36,9 +42,9 @@ def sentences(answer: JsonObject, *, is_own: bool = False) -> Iterator[str]:
 
 
 def _settings(answer: JsonObject, *, is_own: bool) -> Iterator[str]:
-    for setting, title in ((RATE, "quota"), (TRANSACTIONAL_RATE, "new transactional ids"), (MODE, "mode")):
+    for setting, title in _TITLES.items():
         origin = answer[setting]
-        if setting == TRANSACTIONAL_RATE and origin["value"] is None:
+        if setting in (TRANSACTIONAL_RATE, STATES_RATE) and origin["value"] is None:
             continue
         by = "" if is_own else words.set_by(origin)
         source = words.source(origin) + (f", by {by}" if by else "")
@@ -72,8 +78,7 @@ def _balance(answer: JsonObject) -> Iterator[str]:
     if answer["transactional_tokens"] is not None:
         yield f"Tokens of transactional ids: {words.tokens(answer, TRANSACTIONAL_RATE)}."
     if answer["states_tokens"] is not None:
-        rate = words.value(RATE, answer["producer_states_rate"], answer["window_ms"])
-        yield f"Tokens of producer states: {number(answer['states_tokens'])} ({rate}; below 0 new ids wait)."
+        yield f"Tokens of producer states: {words.tokens(answer, STATES_RATE)}; below 0 new ids wait."
     if answer["cluster_tokens"] is not None:
         yield f"All users together: {number(answer['cluster_tokens'])} tokens left."
     if answer["waiting"]:

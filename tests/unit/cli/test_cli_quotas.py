@@ -142,6 +142,21 @@ def test_a_rate_of_transactional_ids_is_set_shown_explained_and_removed() -> Non
     run(use)
 
 
+def test_a_rate_of_producer_states_is_set_shown_explained_and_removed() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        typed("quotas", "alter", "--user", "alice", "--add-config", "producer_states_rate=2000")
+        assert gateway.book.in_force.quotas.users["alice"].producer_states_rate_milli == 2_000_000
+        assert "producer_states_rate 2,000 per 1h run time" in flat(typed("quotas").stdout)
+        assert "producer_states_rate 2,000 per 1h" in flat(typed("quotas", "diff").stdout)
+        explained = flat(typed("explain", "--user", "alice").stdout)
+        assert "alice: new producer states 2,000 per 1h (run time, by " in explained
+        assert "Tokens of producer states: 2,000 of 2,000" in explained
+        typed("quotas", "reset", "--user", "alice")
+        assert "producer states" not in typed("explain", "--user", "alice").stdout
+
+    run(use)
+
+
 def assert_in(result: Result, text: str, exit_code: int = 0) -> None:
     assert result.exit_code == exit_code, result.output
     assert text in flat(result.output)
