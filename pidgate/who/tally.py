@@ -190,6 +190,7 @@ class Tally:
         if detail is not None:
             detail.requests += event.requests
             detail.records += event.records
+            detail.partitions = max(detail.partitions, event.partitions)
             detail.first_ms = min(detail.first_ms, event.first_ms)
             detail.last_ms = max(detail.last_ms, event.last_ms)
 

@@ -85,6 +85,7 @@ def explanation(
         "cluster_producer_ids_rate": rate_or_mode(quotas.cluster_rate_milli),
         "cluster_tokens": _tokens(cluster, now_ms),
         "live_ids": status.live_ids,
+        "producer_states": state.states.of_user(user, now_ms),
         "waiting": status.waiting,
         "oldest_waiting_ms": status.oldest_waiting_ms,
         "next_gives_up_in_ms": None if live is None else _left_ms(live.queue.next_gives_up_ms(), now_ms),

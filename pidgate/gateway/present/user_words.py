@@ -11,6 +11,8 @@ from pidgate.names import escaped
 from pidgate.units import about_duration, clock, counted, number, printable
 
 _SOON_MS: Final = 1_000
+_MANY_STATES: Final = 2
+"""Of an id, from which on the forecast is shown: it has an error of 6 %."""
 _TITLES: Final = {
     RATE: "quota",
     TRANSACTIONAL_RATE: "new transactional ids",
@@ -94,6 +96,9 @@ def _known(answer: JsonObject) -> Iterator[str]:
         yield "This gateway has no state of this user."
     else:
         yield f"Remembered: {counted(answer['live_ids'], 'id')}, which cost nothing."
+    if answer["producer_states"] >= _MANY_STATES * max(1, answer["live_ids"]):
+        states = counted(answer["producer_states"], "producer state")
+        yield f"Its traffic here costs about {states}: a broker keeps one for each id and partition."
     if answer["sticky_entries"]:
         waits = counted(answer["sticky_entries"], "partition")
         yield f"Refused batches that must be retried first, whatever the quota is by now: of {waits}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -151,8 +152,16 @@ def test_a_rate_of_producer_states_is_set_shown_explained_and_removed() -> None:
         explained = flat(typed("explain", "--user", "alice").stdout)
         assert "alice: new producer states 2,000 per 1h (run time, by " in explained
         assert "Tokens of producer states: 2,000 of 2,000" in explained
+        assert "costs about" not in explained
+        gateway.ask(1)
+        client, _ = question("alice", 1)
+        for partition in range(40):
+            gateway.quota.note_pair(client, 1, b"t", partition, (), gateway.now_ms)
+        explained = flat(typed("explain", "--user", "alice").stdout)
+        assert "Tokens of producer states: 1,960 of 2,000" in explained
+        assert re.search("costs about [34][0-9] producer states", explained)
         typed("quotas", "reset", "--user", "alice")
-        assert "producer states" not in typed("explain", "--user", "alice").stdout
+        assert "new producer states" not in typed("explain", "--user", "alice").stdout
 
     run(use)
 

@@ -563,6 +563,21 @@ def test_producers_that_are_never_closed() -> None:
     )
 
 
+def test_ids_that_write_to_many_partitions() -> None:
+    for ids, partitions, expected in ((60, 200, True), (60, 19, False), (40, 200, False)):
+        stream = Stream()
+        for number in range(ids):
+            producer_id = stream.producer(Client(client_id=f"app-{number}"), START_MS + 7_000 * number)
+            for slice_ms, written in ((60_000, 1), (120_000, partitions)):
+                at_ms = START_MS + 7_000 * number + slice_ms
+                stream.use(Client(), producer_id, at_ms, at_ms, 5, partitions=written)
+        wide = [finding for finding in found(stream) if finding.kind is Pattern.MANY_PARTITIONS]
+        assert bool(wide) is expected, (ids, partitions)
+        if wide:
+            assert "200 partitions with each of 60 ids: about 12,000 producer states" in wide[0].text
+            assert wide[0].evidence["states"] == 12_000
+
+
 # All of them
 
 
