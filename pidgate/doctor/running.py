@@ -10,7 +10,7 @@ from typing import Any, Final
 from pidgate.client_faults import CLIENT_FAULTS
 from pidgate.doctor.findings import Checks, State, failed, warning
 from pidgate.gateway.present.pages import Page
-from pidgate.gateway.proxy.waits import Why
+from pidgate.gateway.proxy.waits import BY_ID_QUOTA, Why
 from pidgate.units import about_duration, counted
 
 JsonObject = dict[str, Any]
@@ -20,20 +20,13 @@ Samples = Mapping[tuple[str, str], float]
 MANY_EVENTS: Final = 10_000
 """Events not acknowledged yet: seconds of a busy gateway."""
 
-BY_QUOTA: Final = frozenset(
-    (
-        Why.USER_RATE,
-        Why.CLIENT_ID_RATE,
-        Why.CLUSTER_RATE,
-        Why.BLOCKED,
-        Why.ORDER,
-        Why.NEW_PRODUCER,
-        Why.TRANSACTIONAL_IDS,
-        Why.PRODUCED_BYTES,
-        Why.FETCHED_BYTES,
-        Why.CONNECTION_RATE,
-    )
-)
+BY_QUOTA: Final = BY_ID_QUOTA | {
+    Why.NEW_PRODUCER,
+    Why.TRANSACTIONAL_IDS,
+    Why.PRODUCED_BYTES,
+    Why.FETCHED_BYTES,
+    Why.CONNECTION_RATE,
+}
 BY_BROKER: Final = frozenset(
     (Why.LOGIN, Why.ANSWER, Why.QUOTA_CHANGE, Why.CONNECTING, Why.BROKER_BUSY, Why.IN_FLIGHT)
 )

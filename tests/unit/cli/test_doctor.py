@@ -19,6 +19,7 @@ from pidgate.gateway.config.loading import parse
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.present.pages import Page
 from pidgate.gateway.present.slowness import Slowness
+from pidgate.gateway.proxy.waits import Why
 from tests.support.command_line import typed
 from tests.support.inputs import ROOT
 from tools.sandbox.certificates import Authority
@@ -43,6 +44,11 @@ def test_each_page_of_an_alert_has_a_tick() -> None:
     assert set(TITLES) == set(Page)
     assert not BY_QUOTA & BY_BROKER
     assert not (BY_QUOTA | BY_BROKER) & BY_CLIENT
+
+
+def test_every_reason_of_a_wait_has_a_side() -> None:
+    of_gateway = {Why.UNDECIDED, Why.RESTORING, Why.OTHER_GATEWAY, Why.MEMORY, Why.TURN}
+    assert BY_QUOTA | BY_BROKER | BY_CLIENT | of_gateway == set(Why)
 
 
 def test_its_options_are_few() -> None:
