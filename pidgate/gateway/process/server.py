@@ -96,7 +96,7 @@ class Gateway:
             lambda: "" if self.is_ready() else self.not_ready_reason(),
         )
         self._fleet_answers = FleetAnswers(self._present, settings.events.redact)
-        self._manager.on_fleet_word = self._fleet_answers.heard
+        self._manager.on_fleet_event = self._fleet_answers.handle_event
         self.traffic.shared.tell_user = OwnAnswers(self._present, settings.gateway_id).tell
         self._otlp: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()

@@ -116,14 +116,14 @@ def test_a_loop_that_is_late_is_told_from_a_broker_that_is_slow() -> None:
     counters = Counters()
     slowness = Slowness(counters)
     for second in range(1, 30):
-        slowness.look(second * 1_000)
+        slowness.sample(second * 1_000)
     counters.broker_up, counters.broker_answer_s = {1: 1, 2: 1, 3: 0}, {1: 0.002, 2: 0.7, 3: 9.0}
     assert not slowness.of_loop(29_000).is_slow
     assert slowness.slow_brokers() == {2: 0.7}
     counters.late_without_core.sum_s += 1.5
     assert slowness.of_loop(29_500).is_slow
     for second in range(30, 45):
-        slowness.look(second * 1_000)
+        slowness.sample(second * 1_000)
     assert not slowness.of_loop(44_000).is_slow
 
 

@@ -551,8 +551,8 @@ def test_producers_that_are_never_closed() -> None:
         stream.producer(Client(), START_MS + 7_000 * number, life_ms=100)
     for event in stream.events():
         tally.add(event)
-    tally.connections("alice", 61)
-    tally.connections("alice", -1)
+    tally.count_connections("alice", 61)
+    tally.count_connections("alice", -1)
 
     [picture] = user_pictures(tally, WINDOW, None)
 
