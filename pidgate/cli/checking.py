@@ -185,9 +185,11 @@ def quota_in_words(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
     """Describe a quota, for example "100 new producer ids per 1h, at most 201 in any hour"."""
     if quota.exempt:
         return "exempt: counted, never charged or refused"
-    if quota.rate_milli is None:
-        return "no limit"
-    return rate_in_words(quota.rate_milli, ids)
+    rate = "no limit" if quota.rate_milli is None else rate_in_words(quota.rate_milli, ids)
+    if not quota.states_rate_milli:
+        return rate
+    states, window = units.show_milli(quota.states_rate_milli), units.show_duration(ids.window_ms)
+    return f"{rate}, {states} new producer states per {window}"
 
 
 def rate_in_words(rate_milli: int, ids: ProducerIdSettings) -> str:

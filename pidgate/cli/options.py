@@ -287,7 +287,7 @@ class AlterOptions(EntityOptions):
 
     add: list[str] | None = option(
         None,
-        "producer_ids_rate=100, mode=enforce; or transactional_ids_rate.",
+        "producer_ids_rate=100, mode=enforce; or another rate.",
         "--add-config",
         metavar="NAME=VALUE",
     )

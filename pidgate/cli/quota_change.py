@@ -270,7 +270,7 @@ def _check_setting(setting: str, user: str | None) -> None:
     if setting not in (*RATES, *BYTE_RATES, MODE):
         raise BadUsage(
             f"{setting!r} cannot be set; write producer_ids_rate=100, transactional_ids_rate=50, "
-            "producer_byte_rate=5MB, consumer_byte_rate=5MB or mode=enforce"
+            "producer_states_rate=2000, producer_byte_rate=5MB, consumer_byte_rate=5MB or mode=enforce"
         )
     if setting == MODE and user is None:
         raise BadUsage(

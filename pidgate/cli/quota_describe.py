@@ -11,7 +11,7 @@ from pidgate.cli.admin_client import Gateway, JsonObject, for_each
 from pidgate.cli.options import DescribeOptions, DiffOptions
 from pidgate.console import plain_console, print_table
 from pidgate.gateway.present import words
-from pidgate.gateway.present.words import BYTE_RATES, GRACE, MODE, RATE, RATES, TRANSACTIONAL_RATE
+from pidgate.gateway.present.words import BYTE_RATES, GRACE, MODE, RATE, RATES
 from pidgate.names import escaped
 from pidgate.units import moment, printable
 
@@ -84,10 +84,10 @@ def rows_of(entry: Mapping[str, Any], window_ms: int, user: str | None) -> Itera
     """Yield a row per setting of an entity; for the `user` named in the options, the effective settings."""
     name = words.entity(entry["user"])
     if entry["user"] is None:
-        settings = {RATE: entry[RATE], **_set({TRANSACTIONAL_RATE: entry[TRANSACTIONAL_RATE]})}
+        settings = {RATE: entry[RATE], **_set({rate: entry[rate] for rate in RATES[1:]})}
     elif user is not None:
-        of_names = {TRANSACTIONAL_RATE: entry["effective_transactional_ids_rate"]}
-        settings = {RATE: entry["effective_rate"], **_set(of_names), MODE: entry["effective_mode"]}
+        others = _set({rate: entry[f"effective_{rate}"] for rate in RATES[1:]})
+        settings = {RATE: entry["effective_rate"], **others, MODE: entry["effective_mode"]}
     else:
         settings = _set({setting: entry[setting] for setting in (*RATES, MODE)})
         settings = settings or ({} if entry["byte_rates"] else {RATE: entry["effective_rate"]})

@@ -1,6 +1,6 @@
 """Checks before the start that ask brokers: each answers, the own client's login and rights, their expiration.
 
-They are asked a handful of small questions in all: SaslHandshake of each, Metadata of two topics, two DescribeConfigs.
+The load on them is small: a SaslHandshake for each, Metadata of two topics, and two DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BrokerChecks:
         self._context: ssl.SSLContext | None = None
 
     async def run(self) -> None:
-        """Ask, until a question fails that the next ones need."""
+        """Ask in order, and stop at a failure that the next questions depend on."""
         found = await self.first_answer()
         problems = [_as_problem(one) for one in login_findings(self._settings, found and found[1])]
         self._checks.add("the file fits the login that the brokers want", Start.LOGIN, problems)
@@ -63,9 +63,9 @@ class BrokerChecks:
         answer = await self._log_in(address, [topic.name for topic in topics])
         if answer is None:
             return
-        await self._nodes(answer)
+        await self._check_nodes(answer)
         if topics:
-            await self._topics(topics, answer)
+            await self._check_topics(topics, answer)
 
     async def first_answer(self) -> tuple[tuple[str, int], Sequence[str]] | None:
         """Ask the bootstrap servers; return the first that answered, with its SASL mechanisms."""
@@ -77,16 +77,16 @@ class BrokerChecks:
             problem = unasked(f"cluster.tls cannot be used: {error.text}", "correct it: no broker was asked")
             self._checks.add("bootstrap servers answer", Start.BROKERS, [problem])
             return None
-        answers = await self._answers("bootstrap servers answer", cluster.bootstrap_servers)
+        answers = await self._ask_all("bootstrap servers answer", cluster.bootstrap_servers)
         return next(((one, offered) for one, offered in answers.items() if offered is not None), None)
 
-    async def _answers(
+    async def _ask_all(
         self, title: str, servers: Sequence[tuple[str, int]]
     ) -> dict[tuple[str, int], Sequence[str] | None]:
         """Ask each for its SASL mechanisms; None: it did not answer."""
         has_tls, loop = self._context is not None, asyncio.get_running_loop()
         began_s = loop.time()
-        found = await asyncio.gather(*map(self._mechanisms, servers), return_exceptions=True)
+        found = await asyncio.gather(*map(self._ask_mechanisms, servers), return_exceptions=True)
         slowest_ms = (loop.time() - began_s) * 1_000
         problems = [
             failed(cause_of(address, error, TIMEOUT_S, has_tls=has_tls), remedy_of(error))
@@ -100,7 +100,7 @@ class BrokerChecks:
             for address, one in zip(servers, found, strict=True)
         }
 
-    async def _mechanisms(self, address: tuple[str, int]) -> Sequence[str]:
+    async def _ask_mechanisms(self, address: tuple[str, int]) -> Sequence[str]:
         async with asyncio.timeout(TIMEOUT_S), self._connection(address) as (reader, writer):
             writer.write(MECHANISMS.frame)
             answer = await read_frame(reader)
@@ -142,7 +142,7 @@ class BrokerChecks:
 
     # ---- brokers ---------------------------------------------------------------------------------------
 
-    async def _nodes(self, answer: bytes) -> None:
+    async def _check_nodes(self, answer: bytes) -> None:
         """Check the port of each broker, and that each answers."""
         nodes: dict[int, Address] = {}
 
@@ -155,7 +155,7 @@ class BrokerChecks:
         problems = list(self._without_port(nodes))
         self._checks.add(f"each broker has a port ({ids})", Start.NODE_PORTS, problems)
         first = [nodes[node_id] for node_id in sorted(nodes)[:MOST_BROKERS]]
-        await self._answers(f"{counted(len(first), 'broker')} of the cluster: every one answers", first)
+        await self._ask_all(f"{counted(len(first), 'broker')} of the cluster: every one answers", first)
 
     def _without_port(self, nodes: dict[int, Address]) -> Iterator[Problem]:
         taken = {self._settings.admin.bind.port: "admin.bind"}
@@ -175,7 +175,7 @@ class BrokerChecks:
 
     # ---- topics ----------------------------------------------------------------------------------------
 
-    async def _topics(self, topics: list[GatewayTopic], answer: bytes) -> None:
+    async def _check_topics(self, topics: list[GatewayTopic], answer: bytes) -> None:
         """Check the rights on the gateway's topics, their settings, and the brokers' expiration."""
         sasl = self._settings.own_client
         user = "ANONYMOUS" if sasl is None else sasl.username
@@ -198,7 +198,7 @@ class BrokerChecks:
                         text = f"{user} has no right {right} on {topic.name}"
                         missing.append(failed(text, _GIVE.format(user, topic.name, right)))
             self._checks.add(f"{user} may use the gateway's topics", Start.RIGHTS, missing)
-            await self._settings_of(topics, admin)
+            await self._check_topic_settings(topics, admin)
         except Exception as error:  # noqa: BLE001 - the library raises errors of many kinds
             reason = str(error) or type(error).__name__
             problem = unasked(
@@ -208,7 +208,7 @@ class BrokerChecks:
         finally:
             await admin.close()
 
-    async def _settings_of(self, topics: list[GatewayTopic], admin: Any) -> None:
+    async def _check_topic_settings(self, topics: list[GatewayTopic], admin: Any) -> None:
         unsafe = []
         for topic in topics:
             for one in await topic.unsafe_settings(admin) or ():
@@ -232,7 +232,7 @@ class BrokerChecks:
 
 
 def login_findings(settings: Settings, mechanisms: Sequence[str] | None) -> Iterator[Missing]:
-    """Yield what the file misses. `mechanisms` of the brokers; None: no broker has answered.
+    """Yield the settings that the file lacks. `mechanisms` of the brokers; None: no broker has answered.
 
     The file alone does not show whether the brokers want a login.
     """
@@ -243,7 +243,7 @@ def login_findings(settings: Settings, mechanisms: Sequence[str] | None) -> Iter
 
 
 async def login_warnings_of(settings: Settings) -> list[str]:
-    """Return what the file misses for its brokers, for `pidgate check`: a file may be checked where there are none."""
+    """Return what the file lacks for its brokers; if none answers, judge by the file alone. For `pidgate check`."""
     found = await BrokerChecks(Checks(""), settings).first_answer()
     return [f"{one.key}: {one.text}" for one in login_findings(settings, found and found[1])]
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pidgate.client_faults import CLIENT_FAULTS
 from pidgate.doctor.findings import Checks, State, failed, warning
 from pidgate.gateway.present.pages import Page
-from pidgate.gateway.proxy.waits import Why
+from pidgate.gateway.proxy.waits import BY_ID_QUOTA, Why
 from pidgate.units import about_duration, counted
 
 JsonObject = dict[str, Any]
@@ -20,20 +20,13 @@ Samples = Mapping[tuple[str, str], float]
 MANY_EVENTS: Final = 10_000
 """Events not acknowledged yet: seconds of a busy gateway."""
 
-BY_QUOTA: Final = frozenset(
-    (
-        Why.USER_RATE,
-        Why.CLIENT_ID_RATE,
-        Why.CLUSTER_RATE,
-        Why.BLOCKED,
-        Why.ORDER,
-        Why.NEW_PRODUCER,
-        Why.TRANSACTIONAL_IDS,
-        Why.PRODUCED_BYTES,
-        Why.FETCHED_BYTES,
-        Why.CONNECTION_RATE,
-    )
-)
+BY_QUOTA: Final = BY_ID_QUOTA | {
+    Why.NEW_PRODUCER,
+    Why.TRANSACTIONAL_IDS,
+    Why.PRODUCED_BYTES,
+    Why.FETCHED_BYTES,
+    Why.CONNECTION_RATE,
+}
 BY_BROKER: Final = frozenset(
     (Why.LOGIN, Why.ANSWER, Why.QUOTA_CHANGE, Why.CONNECTING, Why.BROKER_BUSY, Why.IN_FLIGHT)
 )
@@ -93,7 +86,7 @@ def check_running(checks: Checks, answers: Answers) -> None:
         is_failure = alert["loses"] or alert["page"] in _GRAVE
         text = (failed if is_failure else warning)(alert["text"])
         problems.setdefault(alert["page"], []).append(text)
-    for page, problem in _counted(answers):
+    for page, problem in _problems(answers):
         problems.setdefault(page, []).append(problem)
     measured = _measured(answers)
     for page, title in TITLES.items():
@@ -118,14 +111,14 @@ def verdict(answers: Answers) -> str:
     if Page.BROKER_SLOW in pages or silent:
         slow = ", ".join(map(str, silent)) if silent else "see above"
         return f"It is the cluster: broker {slow} is slow. This gateway is on time."
-    throttled = _of(answers, BY_QUOTA)
+    throttled = _count_waits(answers, BY_QUOTA)
     if throttled:
         return f"It is the quotas: {counted(throttled, 'client')} throttled. Gateway and brokers are on time."
     return "Neither the gateway nor a broker is slow now, and no client is throttled."
 
 
-def _counted(answers: Answers) -> Iterator[tuple[Page, tuple[State, str, str]]]:
-    """Yield what the gateway counts, and what its alerts leave out."""
+def _problems(answers: Answers) -> Iterator[tuple[Page, tuple[State, str, str]]]:
+    """Yield problems that only counters show: the gateway's alerts do not include them."""
     samples = answers.samples
     is_late = any(alert["page"] == Page.LOOP_SLOW for alert in answers.first["alerts"])
     for row in answers.around["brokers"]:
@@ -169,15 +162,15 @@ def _waits(answers: Answers) -> str:
     if not head["waiting"]:
         return "none waits at all"
     sides = {
-        "a quota": _of(answers, BY_QUOTA),
-        "a broker": _of(answers, BY_BROKER),
-        "itself": _of(answers, BY_CLIENT),
+        "a quota": _count_waits(answers, BY_QUOTA),
+        "a broker": _count_waits(answers, BY_BROKER),
+        "itself": _count_waits(answers, BY_CLIENT),
     }
     by = ", ".join(f"{many} for {side}" for side, many in sides.items() if many)
     longest = about_duration(head["oldest_wait_ms"])
     return f"{counted(head['waiting'], 'client')} ({by or 'for this gateway'}), the longest {longest}"
 
 
-def _of(answers: Answers, whys: frozenset[Why]) -> int:
+def _count_waits(answers: Answers, whys: frozenset[Why]) -> int:
     by_why = Counter(row["why"] for row in answers.waiting["waits"]["rows"])
     return sum(by_why[why] for why in whys)

@@ -246,6 +246,7 @@ class QuotaInForce:
         int | None, "Thousandths of a producer id per window; 0: blocked; null: not set"
     ] = None
     transactional_ids_rate_milli: Annotated[int | None, "The same of new transactional ids"] = None
+    producer_states_rate_milli: Annotated[int | None, "The same of new producer states"] = None
     mode: Annotated[ModeWord | None, "null: the default's"] = None
     exempt: Annotated[bool, "Counted, never charged or refused"] = False
     source: Annotated[str, "Where it was set: `file`, `run_time`, or a newer word"] = "file"
@@ -280,6 +281,7 @@ class ConfigEvent(Event):
     )
     default_rate_milli: Annotated[int | None, "Rate of users that are not named; null: no limit"] = None
     default_transactional_ids_rate_milli: Annotated[int | None, "Their rate of new transactional ids"] = None
+    default_producer_states_rate_milli: Annotated[int | None, "Their rate of new producer states"] = None
     default_source: Annotated[str, "Where that was set"] = "file"
     cluster_rate_milli: Annotated[int | None, "Rate of all users together; null: no limit"] = None
     quotas: Annotated[list[QuotaInForce], "What was set for single users"] = field(default_factory=list)

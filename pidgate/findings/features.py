@@ -94,6 +94,8 @@ class UserFeatures:
     used_ids: float = nan
     transactional_ids: float = nan
     bumped_ids: float = nan  # seen with an epoch above 0
+    partitions: float = nan  # of an id, on average
+    states: float = nan  # pairs of id and partition
     new_ids: float = nan
     after_refusal_ids: float = nan  # refused, and replaced by another one in the same breath
     open_connections: float = nan  # opened and not closed within the window

@@ -19,6 +19,7 @@ class Pattern(StrEnum):
     PRODUCER_PER_TASK = "producer_per_task"  # a new producer for each request or job
     UNUSED_IDS = "unused_ids"  # producers that are opened and never send
     NEW_ID_AFTER_REFUSAL = "new_id_after_refusal"  # a client library that gives its refused id up for another
+    MANY_PARTITIONS = "many_partitions"  # ids that cost brokers a state for each of many partitions
     UNCLOSED = "unclosed"  # producers that are opened for a moment and never closed
     RANDOM_TRANSACTIONAL_IDS = "random_transactional_ids"  # a transactional id made up at each start
     TRANSACTIONAL = "transactional"  # transactional ids that are kept
@@ -41,9 +42,15 @@ HARMFUL: Final = frozenset(
 )
 """Patterns called harmful by `offenders`."""
 WASTEFUL: Final = frozenset(
-    (Pattern.PRODUCER_PER_TASK, Pattern.UNUSED_IDS, Pattern.NEW_ID_AFTER_REFUSAL, Pattern.UNCLOSED)
+    (
+        Pattern.PRODUCER_PER_TASK,
+        Pattern.UNUSED_IDS,
+        Pattern.NEW_ID_AFTER_REFUSAL,
+        Pattern.MANY_PARTITIONS,
+        Pattern.UNCLOSED,
+    )
 )
-"""Patterns that waste ids; `who` shows them with their remedy, as it does harmful ones."""
+"""Patterns that waste ids or states; `who` shows them with their remedy, as it does harmful ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,14 @@ PATTERN_WORDS: Final[dict[Pattern, PatternWords]] = {
         "and replaced within seconds",
         "Let it wait: raise its delivery time-out (delivery.timeout.ms, message.timeout.ms) above the throttle, or "
         "raise the quota for a while. Each new id is refused like the one before.",
+    ),
+    Pattern.MANY_PARTITIONS: PatternWords(
+        "Many partitions",
+        "writes to many partitions with each producer id",
+        "{who} write{s} to {partitions} partitions with each of {used_ids} ids: about {states} producer states, "
+        "times the replicas",
+        "Keep producers for longer, or write to fewer partitions: a broker holds a state for each id and partition. "
+        "producer_ids_rate counts such an id once; producer_states_rate counts each state.",
     ),
     Pattern.UNCLOSED: PatternWords(
         "Unclosed producers",

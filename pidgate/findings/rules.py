@@ -103,6 +103,10 @@ SHORTEST_INSTANCE_MS: Final = 60_000
 FEWEST_UNUSED: Final = 10
 UNUSED: Final = 0.25
 """Share of allocated ids that were never used to produce."""
+FEWEST_PARTITIONS: Final = 20
+"""Partitions of an id, on average, from which on a user's states say more than its ids."""
+FEWEST_STATES: Final = 10_000
+"""About 10 MB at each broker that has them."""
 TRANSACTIONAL: Final = 0.5
 MOSTLY: Final = 0.5
 """A user with a smaller explained share of new ids is (also) unknown."""
@@ -288,6 +292,10 @@ def _takes_another_id(u: UserFeatures) -> bool:
     return u.after_refusal_ids >= FEWEST_IDS and u.after_refusal_ids >= MOST * u.new_ids
 
 
+def _costs_states(u: UserFeatures) -> bool:
+    return u.partitions >= FEWEST_PARTITIONS and u.states >= FEWEST_STATES
+
+
 def _never_closes(u: UserFeatures) -> bool:
     return u.momentary_ids >= FEWEST_IDS and u.open_connections >= MOST * u.momentary_ids
 
@@ -299,6 +307,7 @@ def _keeps_transactional_ids(u: UserFeatures) -> bool:
 USERS: Final[tuple[Rule[UserFeatures], ...]] = (
     Rule(Pattern.UNUSED_IDS, _never_sends, ("unused_ids", "allocated_ids")),
     Rule(Pattern.NEW_ID_AFTER_REFUSAL, _takes_another_id, ("after_refusal_ids",)),
+    Rule(Pattern.MANY_PARTITIONS, _costs_states, ("used_ids", "partitions", "states")),
     Rule(Pattern.UNCLOSED, _never_closes, ("open_connections", "momentary_ids")),
     Rule(Pattern.TRANSACTIONAL, _keeps_transactional_ids, ("transactional_ids", "bumped_ids")),
 )

@@ -213,6 +213,16 @@ class Event(StrEnum):
         "stalled_ms without_core_ms suppressed_count",
         "The main thread was busy, or had no core, for so long.",
     )
+    METRICS_EXPORTED = (
+        "metrics_exported",
+        "samples",
+        "An OTLP collector has accepted the metrics, for the first time or again.",
+    )
+    METRICS_NOT_EXPORTED = (
+        "metrics_not_exported",
+        "cause remedy",
+        "The metrics cannot be exported by OTLP. Told once, until an export succeeds again.",
+    )
     STATE_LOADED = (
         "state_loaded",
         "path snapshot users written_wall_ms torn_bytes seconds",

@@ -21,15 +21,16 @@ class Setting(StrEnum):
 
     PRODUCER_IDS_RATE = "producer_ids_rate"
     TRANSACTIONAL_IDS_RATE = "transactional_ids_rate"
+    PRODUCER_STATES_RATE = "producer_states_rate"
     PRODUCER_BYTE_RATE = "producer_byte_rate"
     CONSUMER_BYTE_RATE = "consumer_byte_rate"
     MODE = "mode"
     GRACE = "grace"
 
 
-RATES: Final = (Setting.PRODUCER_IDS_RATE, Setting.TRANSACTIONAL_IDS_RATE)
-"""Settings whose value is a rate of ids per window, for a user or the default user. Named as in a file, and as in
-Kafka's own API.
+RATES: Final = (Setting.PRODUCER_IDS_RATE, Setting.TRANSACTIONAL_IDS_RATE, Setting.PRODUCER_STATES_RATE)
+"""Settings whose value is a rate per window, for a user or the default user. Named as in a file, and as in Kafka's own
+API.
 """
 
 
@@ -123,6 +124,7 @@ ALL_MODES = (Setting.MODE, None)
 _FIELDS: Final = {
     Setting.PRODUCER_IDS_RATE: "producer_ids_rate_milli",
     Setting.TRANSACTIONAL_IDS_RATE: "transactional_ids_rate_milli",
+    Setting.PRODUCER_STATES_RATE: "producer_states_rate_milli",
     Setting.MODE: "mode",
     Setting.GRACE: "grace_milli",
 }

@@ -117,6 +117,10 @@ class Spread:
     greatest: int
     total: int
 
+    @property
+    def mean(self) -> float:
+        return self.total / self.count
+
 
 def spread(values: Iterable[int]) -> Spread | None:
     """Return the spread of values; None for no values."""

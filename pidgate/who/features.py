@@ -143,6 +143,8 @@ def user_features(user: UserPicture, momentary_ids: int) -> UserFeatures:
         used_ids=user.used_ids,
         transactional_ids=user.transactional_ids,
         bumped_ids=user.bumped_ids,
+        partitions=nan if user.partitions is None else user.partitions.mean,
+        states=nan if user.partitions is None else user.partitions.total * user.one_in,
         new_ids=user.new_ids,
         after_refusal_ids=user.after_refusal_ids,
         open_connections=user.open_connections,

@@ -118,6 +118,7 @@ def _user_findings(user: UserPicture, judged: Sequence[_Judged], window: Window)
     ids = {
         Pattern.UNUSED_IDS: user.unused_ids,
         Pattern.NEW_ID_AFTER_REFUSAL: user.after_refusal_ids,
+        Pattern.MANY_PARTITIONS: user.used_ids,
         Pattern.UNCLOSED: user.new_ids,
         Pattern.TRANSACTIONAL: user.transactional_ids,
     }

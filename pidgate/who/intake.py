@@ -41,7 +41,7 @@ class Intake:
             ticked = _ONLY_TICKED.match(record.value)
             if ticked is not None and self._span.holds(record.append_ms):
                 gateway_id, incarnation = (ticked[part].decode("utf-8", "replace") for part in (1, 2))
-                is_new = self.tally.passed(gateway_id, incarnation, int(ticked[3]), judged=judged)
+                is_new = self.tally.count_unread(gateway_id, incarnation, int(ticked[3]), judged=judged)
                 connection = _CONNECTION.search(record.value, ticked.end()) if is_new else None
                 if connection is not None:
                     self._connection(incarnation, connection)
@@ -60,10 +60,10 @@ class Intake:
     def _connection(self, incarnation: str, told: re.Match[bytes]) -> None:
         at_ms, connection_id, name, phase, reason, count = told.groups()
         user, many = name.decode("utf-8", "replace"), int(count)
-        self.tally.connections(user, many if phase == b"open" else -many)
+        self.tally.count_connections(user, many if phase == b"open" else -many)
         if reason in _BY_CLIENT and connection_id != b"null":
             was_cut = reason == b"reset"
-            self.tally.closed(user, incarnation, int(connection_id), int(at_ms), was_cut=was_cut)
+            self.tally.add_close(user, incarnation, int(connection_id), int(at_ms), was_cut=was_cut)
 
     def _tick(self, value: bytes, judged: bool) -> None:
         """Record the number of an event with a newer gateway's type: it cannot be read, but it is not lost."""

@@ -128,6 +128,7 @@ class UserPicture:
     life_ms: Spread | None = None
     requests: Spread | None = None
     records: Spread | None = None
+    partitions: Spread | None = None
     open_ids: int = 0
     one_in: int = 1
     quota: QuotaShown | None = None

@@ -66,6 +66,7 @@ def _user(user: UserPicture, findings: Sequence[Finding]) -> dict[str, Any]:
         "life_ms": _spread(user.life_ms),
         "requests_per_id": _spread(user.requests),
         "records_per_id": _spread(user.records),
+        "partitions_per_id": _spread(user.partitions),
         "sampled_one_in": user.one_in,
         "quota": None if user.quota is None else _quota(user.quota),
         "findings": [_finding(finding) for finding in findings],
@@ -98,7 +99,7 @@ def _spread(spread: Spread | None) -> dict[str, Any] | None:
         return None
     return {
         "ids": spread.count,
-        "mean": round(spread.total / spread.count, 3),
+        "mean": round(spread.mean, 3),
         "median": spread.median,
         "p90": spread.p90,
         "max": spread.greatest,

@@ -148,6 +148,8 @@ def _per_id(user: UserPicture) -> str:
         for name, spread in (("requests", user.requests), ("ids/connection", user.ids_per_connection))
         if spread is not None
     ]
+    if user.partitions is not None and user.partitions.greatest > 1:
+        lines.append(f"partitions {_two(user.partitions)}")
     if user.open_ids:
         lines.append(f"{user.open_ids:,} in use")
     if user.open_connections > user.open_ids:

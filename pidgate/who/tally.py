@@ -108,20 +108,22 @@ class Tally:
         if take is not None:
             take(event)
 
-    def passed(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool = True) -> bool:
-        """Process an event of which little more than the number is needed; return False for a duplicate."""
+    def count_unread(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool = True) -> bool:
+        """Count an event that was not parsed; return False for a duplicate."""
         is_new = self.tick(gateway_id, incarnation, seq, judged=judged)
         self.events += is_new
         self.duplicates += not is_new
         return is_new
 
-    def connections(self, name: str, opened: int) -> None:
-        """Count connections of a user that were opened, or closed (below 0)."""
+    def count_connections(self, name: str, opened: int) -> None:
+        """Count opened connections of a user; closed ones are below 0."""
         user = self._user(name)
         if user is not None:
             user.connections_open += opened
 
-    def closed(self, name: str, incarnation: str, connection_id: int, at_ms: int, *, was_cut: bool) -> None:
+    def add_close(
+        self, name: str, incarnation: str, connection_id: int, at_ms: int, *, was_cut: bool
+    ) -> None:
         """Note that a client closed or cut a connection."""
         user, key = self.users.get(name), self._key(incarnation, connection_id)
         connection = None if user is None else user.connections.get(key)
@@ -190,6 +192,7 @@ class Tally:
         if detail is not None:
             detail.requests += event.requests
             detail.records += event.records
+            detail.partitions = max(detail.partitions, event.partitions)
             detail.first_ms = min(detail.first_ms, event.first_ms)
             detail.last_ms = max(detail.last_ms, event.last_ms)
 

@@ -72,6 +72,8 @@ class IdTally:
     """Last reported use; -1: none yet."""
     requests: int = 0
     records: int = 0
+    partitions: int = 0
+    """Most within one usage event: a lower bound."""
     started_ms: int = -1
     """Its first decision as a new id; -1: none within the window."""
     refused: bool = False

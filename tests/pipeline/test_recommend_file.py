@@ -43,13 +43,14 @@ def test_the_difference_is_one_rate_and_its_reasons() -> None:
     assert changes_diff(config(), []) == ""
 
 
-def test_a_rate_of_transactional_ids_is_carried_over() -> None:
-    """Nothing is recommended for it, and the file must not turn it off."""
+def test_rates_without_a_recommendation_are_carried_over() -> None:
+    """The file must not turn them off."""
     named = config()["quotas"]
-    named[0]["transactional_ids_rate_milli"] = 50_000
+    named[0] |= {"transactional_ids_rate_milli": 50_000, "producer_states_rate_milli": 900_000}
     now = config(default_transactional_ids_rate_milli=2_500, default_rate_milli=None, quotas=named)
     found = parse(quotas_yaml(now, [NewRate("batches", 43.0)], bootstrap_servers=SERVERS)).to_quotas()
     assert found.users["batches"].transactional_ids_rate_milli == 50_000
+    assert found.users["batches"].producer_states_rate_milli == 900_000
     assert found.users["batches"].producer_ids_rate_milli == 43_000
     assert found.default == UserQuota(transactional_ids_rate_milli=2_500)
 

@@ -33,6 +33,12 @@ Histograms do not count requests in [lanes](../explanation/lanes.md) (`pidgate_l
 reads no clock. So `pidgate_forward_seconds` covers the requests that Python handles: those that need a decision, \
 the first ones of a connection, and all of them with `lanes: 0`.
 
+**OTLP.** With `pip install 'pidgate[otlp]'`, and `OTEL_EXPORTER_OTLP_ENDPOINT` or its `METRICS` form in the \
+environment, the gateway also sends the metrics of `/metrics` to a collector (http/protobuf), each \
+`OTEL_METRIC_EXPORT_INTERVAL`; OpenTelemetry's other variables hold too. Names and labels are the same. A counter is \
+a monotonic sum that keeps its `_total`, and a histogram has explicit bounds; both are cumulative. A collector that \
+is down costs these values and one line, [`metrics_not_exported`](logs.md).
+
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |
 """

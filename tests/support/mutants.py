@@ -1392,7 +1392,7 @@ BY_TEST: Final[dict[str, Tested]] = {
     ),
     "quotas are set without a token": Tested(
         "The admin address answers to its own names only, and sets quotas with a token only.",
-        replaced(access, "_shows", always),
+        replaced(access, "_has_token", always),
         "tests/unit/gateway/admin/test_admin_quotas.py::"
         "test_who_sets_quotas_on_a_loopback_address_shows_the_gateways_own_token",
         "nobody_sets_quotas_without_a_token()",

@@ -82,7 +82,7 @@ class Access:
     def check_read(self, headers: Mapping[str, str]) -> Refusal | None:
         """Check a read request; None if it is allowed. `headers` ignore case."""
         is_open = self._is_loopback and self._token_file is None
-        return self._across_sites(headers) or (None if is_open else self._without_token(headers))
+        return self._check_site(headers) or (None if is_open else self._check_token(headers))
 
     def check_scrape(self, headers: Mapping[str, str]) -> Refusal | None:
         """Check a request for metrics; None if it is allowed."""
@@ -90,9 +90,9 @@ class Access:
             return None
         if self._token_file is not None:
             with contextlib.suppress(OSError, TokenUnreadable):
-                if _shows(token_in(scrape_token_file(self._token_file)), headers):
+                if _has_token(token_in(scrape_token_file(self._token_file)), headers):
                     return None
-        return self._without_token(headers)
+        return self._check_token(headers)
 
     def check_write(self, headers: Mapping[str, str]) -> Refusal | None:
         """Check a request that changes quotas; None if it is allowed."""
@@ -109,11 +109,11 @@ class Access:
                 "quotas cannot be changed over this address; set admin.writable: true in the gateway's file "
                 "and restart it, or use Kafka's admin API",
             )
-        return None if self.local is None else self._without_token(headers)
+        return None if self.local is None else self._check_token(headers)
 
     def check_body(self, headers: Mapping[str, str]) -> Refusal | None:
         """Check the sender's site and the type of its body; None if they are right."""
-        if (refusal := self._across_sites(headers)) is not None:
+        if (refusal := self._check_site(headers)) is not None:
             return refusal
         # Other sites can send forms or text without a preflight, but not JSON.
         kind = headers.get("Content-Type", "").split(";")[0].strip().lower()
@@ -123,7 +123,7 @@ class Access:
 
     def begin_session(self, shown: str) -> str | Refusal:
         """Exchange a token for the value of a cookie."""
-        wanted = self._wanted()
+        wanted = self._token_in_force()
         if isinstance(wanted, Refusal):
             return wanted
         if not hmac.compare_digest(shown.strip().encode(errors="replace"), wanted):
@@ -132,11 +132,11 @@ class Access:
 
     def has_session(self, headers: Mapping[str, str]) -> bool:
         """Return whether a request shows a session's cookie."""
-        wanted = self._wanted()
+        wanted = self._token_in_force()
         cookie = cookie_in(headers, cookie_name(self.port))
         return not isinstance(wanted, Refusal) and is_session(wanted, cookie, wall_ms())
 
-    def _wanted(self) -> bytes | Refusal:
+    def _token_in_force(self) -> bytes | Refusal:
         """Return the token in force."""
         if self.local is not None:
             return self.local.token
@@ -147,7 +147,7 @@ class Access:
         except TokenUnreadable as error:
             return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
-    def _across_sites(self, headers: Mapping[str, str]) -> Refusal | None:
+    def _check_site(self, headers: Mapping[str, str]) -> Refusal | None:
         host, origin = headers.get("Host", ""), headers.get("Origin")
         if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
             return Refusal(HTTPStatus.FORBIDDEN, f"cross-site requests from {origin[:100]} are refused")
@@ -162,14 +162,14 @@ class Access:
             f"{host[:100]!r} is not a name of this gateway; use its address, or add the name to admin.hosts",
         )
 
-    def _without_token(self, headers: Mapping[str, str]) -> Refusal | None:
-        wanted = self._wanted()
+    def _check_token(self, headers: Mapping[str, str]) -> Refusal | None:
+        wanted = self._token_in_force()
         if isinstance(wanted, Refusal):
             return wanted
-        if _shows(wanted, headers) or self.has_session(headers):
+        if _has_token(wanted, headers) or self.has_session(headers):
             return None
         if self.local is not None:
-            return Refusal(HTTPStatus.UNAUTHORIZED, _where(self.local))
+            return Refusal(HTTPStatus.UNAUTHORIZED, _needs_local_token(self.local))
         if not headers.get("Authorization", "").startswith(_SCHEME):
             return Refusal(
                 HTTPStatus.UNAUTHORIZED, "needs the token of admin.token_file: Authorization: Bearer TOKEN"
@@ -177,13 +177,13 @@ class Access:
         return Refusal(HTTPStatus.UNAUTHORIZED, "the token is not the one in the gateway's admin.token_file")
 
 
-def _shows(wanted: bytes, headers: Mapping[str, str]) -> bool:
+def _has_token(wanted: bytes, headers: Mapping[str, str]) -> bool:
     given = headers.get("Authorization", "")
     shown = given.removeprefix(_SCHEME).strip().encode(errors="replace")
     return given.startswith(_SCHEME) and hmac.compare_digest(shown, wanted)
 
 
-def _where(local: LocalToken) -> str:
+def _needs_local_token(local: LocalToken) -> str:
     if local.failure:
         return f"the gateway's own token could not be written ({local.failure}); write admin.token_file"
     return f"needs the gateway's own token; commands of its user find it in {local.path}"

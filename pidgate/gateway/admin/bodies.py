@@ -92,9 +92,9 @@ class _PostedChange(_Posted):
 
 
 class RateChange(_PostedChange):
-    """`user` null: the default user. `value`: ids per window."""
+    """`user` null: the default user. `value`: ids, or producer states, per window."""
 
-    setting: Literal["producer_ids_rate", "transactional_ids_rate"]
+    setting: Literal["producer_ids_rate", "transactional_ids_rate", "producer_states_rate"]
     value: Annotated[float, PlainValidator(_rate)] | None = None
 
     @property

@@ -114,12 +114,12 @@ class PresentApi:
 
     def add_to(self, app: web.Application) -> None:
         reading = self._access.check_read
-        app.router.add_get("/", guarded(self._named, self.page))
-        app.router.add_get("/page/{file}", guarded(self._named, self.file))
+        app.router.add_get("/", guarded(self._check_host, self.page))
+        app.router.add_get("/page/{file}", guarded(self._check_host, self.file))
         app.router.add_get("/v1/present", guarded(reading, self.present))
         app.router.add_get("/v1/live", guarded(reading, self.live))
-        app.router.add_post("/v1/what-if", guarded(self._may_ask, self.what_if))
-        app.router.add_get("/v1/session", guarded(self._named, self.session))
+        app.router.add_post("/v1/what-if", guarded(self._check_question, self.what_if))
+        app.router.add_get("/v1/session", guarded(self._check_host, self.session))
         app.router.add_post("/v1/session", guarded(self._access.check_body, self.begin_session))
         app.router.add_delete("/v1/session", guarded(self._access.check_body, self.end_session))
         app.on_shutdown.append(self._close)
@@ -127,7 +127,7 @@ class PresentApi:
     async def _close(self, _app: web.Application) -> None:
         self._closing.set()
 
-    def _named(self, headers: Mapping[str, str]) -> Refusal | None:
+    def _check_host(self, headers: Mapping[str, str]) -> Refusal | None:
         return self._access.check_host(headers.get("Host", ""))
 
     # ---- files -----------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class PresentApi:
                 request.transport.abort()  # a slow client would keep what it has not read
         return stream.response
 
-    def _may_ask(self, headers: Mapping[str, str]) -> Refusal | None:
+    def _check_question(self, headers: Mapping[str, str]) -> Refusal | None:
         return self._access.check_read(headers) or self._access.check_body(headers)
 
     async def what_if(self, request: web.Request) -> web.Response:

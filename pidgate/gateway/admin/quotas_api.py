@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 20
 _NAMED_USERS: Final = 3
-TOKENS: Final = ("tokens", "full_tokens", "transactional_tokens", "full_transactional_tokens")
+TOKENS: Final = tuple(
+    f"{full}{of}tokens" for of in ("", "transactional_", "states_") for full in ("", "full_")
+)
 """Balances of a user and their maxima."""
 
 JsonObject = dict[str, Any]
@@ -271,7 +273,7 @@ class QuotasApi:
             **entry,
             "mode": origins.own(Setting.MODE, user).as_json(),
             "effective_rate": live["producer_ids_rate"],
-            "effective_transactional_ids_rate": live["transactional_ids_rate"],
+            **{f"effective_{rate}": live[rate] for rate in RATES[1:]},
             "effective_mode": live["mode"],
             "throttles_bytes": throttles_bytes(in_force.quotas, user),
         }

@@ -16,7 +16,7 @@ ROWS_PER_TURN: Final = 50
 
 
 class SeesManyRows(ABC, Generic[R]):
-    """Part of a collector. `look` collects the rows in turns, and the next `collect` shows them."""
+    """Part of a collector. `collect_rows` collects them in turns, and the next `collect` shows them."""
 
     _seen: R | None = None
 
@@ -33,7 +33,7 @@ class SeesManyRows(ABC, Generic[R]):
         self._seen = rows
 
     def _rows(self) -> R:
-        """Return the rows of the last `look`, once. Without one, return the current rows."""
+        """Return the rows of the last `collect_rows`, once. Without one, return the current rows."""
         seen, self._seen = self._seen, None
         if seen is None:
             seen, steps = self._begin()

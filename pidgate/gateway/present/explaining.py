@@ -58,6 +58,7 @@ def explanation(
     provenance = in_force.provenance.get(user) or Provenance()
     bucket = _bucket(live, in_force, user, now_ms)
     of_names = _bucket_of_transactional_ids(live, in_force, user, now_ms)
+    of_states = _bucket_of_states(live, in_force, user, now_ms)
     return {
         "user": user,
         "wall_ms": moment.wall_ms,
@@ -73,17 +74,18 @@ def explanation(
         "tokens": _tokens(bucket, now_ms),
         "full_tokens": _full_tokens(bucket),
         "transactional_tokens": _tokens(of_names, now_ms),
-        "producer_states_rate": rate_or_mode(resolve(quotas, user).states_rate_milli),
-        "states_tokens": status.states_tokens,
+        "states_tokens": _tokens(of_states, now_ms),
         "client_ids": [
             _of_client_id(client_id, account, table=table, in_force=in_force, now_ms=now_ms)
             for client_id, account in client_accounts(quotas, user).items()
         ],
         "full_transactional_tokens": _full_tokens(of_names),
+        "full_states_tokens": _full_tokens(of_states),
         "next_token_in_ms": _wait_ms(bucket, cluster, len(live.queue.waiting) if live else 0, now_ms),
         "cluster_producer_ids_rate": rate_or_mode(quotas.cluster_rate_milli),
         "cluster_tokens": _tokens(cluster, now_ms),
         "live_ids": status.live_ids,
+        "producer_states": state.states.of_user(user, now_ms),
         "waiting": status.waiting,
         "oldest_waiting_ms": status.oldest_waiting_ms,
         "next_gives_up_in_ms": None if live is None else _left_ms(live.queue.next_gives_up_ms(), now_ms),
@@ -161,6 +163,12 @@ def _bucket_of_transactional_ids(
     if rate_milli and live is not None and live.transactional_ids is not None:
         return live.transactional_ids.bucket
     return _full_bucket(in_force, rate_milli, now_ms)
+
+
+def _bucket_of_states(live: LiveUser | None, in_force: InForce, user: str, now_ms: int) -> TokenBucket | None:
+    if live is not None and live.pairs_bucket is not None:
+        return live.pairs_bucket
+    return _full_bucket(in_force, resolve(in_force.quotas, user).states_rate_milli, now_ms)
 
 
 def _full_bucket(in_force: InForce, rate_milli: int | None, now_ms: int) -> TokenBucket | None:

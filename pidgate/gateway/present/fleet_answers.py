@@ -43,7 +43,7 @@ _OF_ROW: Final = (
 
 
 class FleetAnswers:
-    """`ask` for a request, `heard` for an event of another gateway."""
+    """`ask` for a request, `handle_event` for a question or an answer of another gateway."""
 
     def __init__(self, present: Present, redact: Iterable[str]) -> None:
         self._present = present
@@ -126,8 +126,8 @@ class FleetAnswers:
 
     # ---- answering -------------------------------------------------------------------------------------
 
-    def heard(self, event: LifecycleEvent, age_ms: int) -> None:
-        """Take a question or an answer of another gateway."""
+    def handle_event(self, event: LifecycleEvent, age_ms: int) -> None:
+        """Handle a question or an answer of another gateway."""
         if age_ms > STALE_MS:
             return
         if event.phase == "answered":
@@ -136,10 +136,10 @@ class FleetAnswers:
                 self._heard[event.incarnation] = answer
                 self._is_heard.set()
         elif self._answering is None or self._answering.done():
-            task = guarded("answer to the fleet", self._tell())
+            task = guarded("answer to the fleet", self._publish_answer())
             self._answering = asyncio.get_running_loop().create_task(task)
 
-    async def _tell(self) -> None:
+    async def _publish_answer(self) -> None:
         """Answer all questions of the last second at once."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._answered_s + ANSWER_EVERY_S - loop.time())

@@ -1,7 +1,7 @@
 """Each limit with its present value, its highest value since the start, and when it was last hit.
 
-The watch looks once a second. A hit is counted where a limit closes, delays or refuses something; its time is that of
-the look that finds the count changed.
+Values are sampled once a second. A hit is counted where a limit closes, delays or refuses something. Its time is that
+of the next sample.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Level(NamedTuple):
-    """A limit now. `now` None: it is not a level. `whose`: who holds the most of it."""
+    """A limit and its present value. `now` None: it has none. `whose`: the user, address or broker with the most."""
 
     name: str
     now: float | None
@@ -63,7 +63,7 @@ BEYOND: Final = {
 
 
 class LimitWatch:
-    """`look` once a second; `rows` at any time."""
+    """Call `sample` once a second; `rows` at any time."""
 
     def __init__(self, settings: Settings, shared: Shared) -> None:
         self._settings = settings
@@ -73,8 +73,8 @@ class LimitWatch:
         self._last_hit_ms: dict[str, int] = {}
         self._cluster_hits = self._fuse_hits = 0
 
-    def look(self, now_ms: int) -> None:
-        """Take the present values."""
+    def sample(self, now_ms: int) -> None:
+        """Note the present values."""
         for level in self._levels(now_ms):
             if level.now is not None:
                 self._most[level.name] = max(level.now, self._most.get(level.name, 0))
@@ -84,7 +84,7 @@ class LimitWatch:
 
     def rows(self, moment: Moment) -> list[LimitRow]:
         """Return every limit."""
-        self.look(moment.now_ms)
+        self.sample(moment.now_ms)
         rows = []
         for level in self._levels(moment.now_ms):
             last_ms = self._last_hit_ms.get(level.name)

@@ -1,4 +1,4 @@
-"""The present of this gateway, computed from its accounts when somebody asks.
+"""The present of this gateway, computed from its accounts on request.
 
 Every answer is collected in turns with the traffic. The caller bounds how often (admin/present_api.py).
 """
@@ -14,9 +14,9 @@ from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.present import words
 from pidgate.gateway.present.acting import change_as_json
+from pidgate.gateway.present.connections import ConnectionRows, Connections
 from pidgate.gateway.present.explaining import Moment, explanation
 from pidgate.gateway.present.limits import LimitRow, LimitWatch
-from pidgate.gateway.present.machine import Connections, Machine
 from pidgate.gateway.present.pages import Page
 from pidgate.gateway.present.slowness import Slowness
 from pidgate.gateway.present.user_words import sentences
@@ -48,7 +48,7 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """What needs attention. `loses`: a client loses records, or is about to. `user`: whose page says more.
+    """A condition that needs attention. `loses`: a client loses records, or is about to. `user`: its page says more.
 
     `page`: of the docs.
     """
@@ -60,7 +60,7 @@ class Alert:
 
 
 class Present:
-    """Answers what holds now. `readiness`: empty while the gateway is ready, else why not."""
+    """Views of the present, as JSON. `readiness`: empty while the gateway is ready, else the reason why not."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Present:
         self.now_ms = shared.now_ms
         self.users = Users(shared)
         self.waits = Waits(shared)
-        self.machine = Machine(shared)
+        self.connections = Connections(shared)
 
     def moment(self) -> Moment:
         return Moment(self.now_ms(), wall_ms())
@@ -149,10 +149,10 @@ class Present:
         }
 
     async def user(self, user: User) -> JsonObject:
-        """Return one user: what holds and why, who of it waits, its connections."""
+        """Return one user: its quotas in force and why, its waiting clients, its connections."""
         now, in_force = self.moment(), self.quotas.in_force
         waits = await self.waits.rows(now, user)
-        connections = await self.machine.connections(now, most=MOST_ROWS, only_user=user)
+        connections = await self.connections.rows(now, most=MOST_ROWS, only_user=user)
         state = explanation(
             user,
             None,
@@ -174,7 +174,7 @@ class Present:
     async def around(self, *, find: str = "", sort: str = "throttle") -> JsonObject:
         """Return gateways, brokers, limits and connections."""
         now = self.moment()
-        connections = await self.machine.connections(now, most=MOST_ROWS, find=find, sort=sort)
+        connections = await self.connections.rows(now, most=MOST_ROWS, find=find, sort=sort)
         return {
             "head": self.head(now),
             "gateways": self._gateways(now),
@@ -253,16 +253,16 @@ class Present:
         """Yield what needs attention, worst first."""
         if reason := self._readiness():
             yield Alert(True, f"The gateway is not ready: {reason}", Page.NOT_READY)
-        yield from _waits(now, waits)
+        yield from _wait_alerts(now, waits)
         if self._shared.counters.quota_failed_open:
             yield Alert(
                 False,
                 "The quota's code raised an error, and requests passed undecided (quota_failed_open)",
                 Page.FAILED_OPEN,
             )
-        yield from self._slow(now)
-        yield from self._configuration(now)
-        yield from self._topics()
+        yield from self._slowness_alerts(now)
+        yield from self._configuration_alerts(now)
+        yield from self._topic_alerts()
         for member in self._manager.fleet.members():
             silent_ms = now.now_ms - member.latest_ms
             if silent_ms >= SILENT_MS:
@@ -276,8 +276,8 @@ class Present:
                 ago = about_duration(now.wall_ms - row.last_hit_wall_ms)
                 yield Alert(False, f"{row.name} was hit {ago} ago: {row.beyond}", Page.LIMIT_HIT)
 
-    def _slow(self, now: Moment) -> Iterator[Alert]:
-        """Yield whether this gateway is slow, or which brokers are: their times hold the gateway's own."""
+    def _slowness_alerts(self, now: Moment) -> Iterator[Alert]:
+        """Yield this gateway if it is slow, else slow brokers: a slow gateway measures its own time as theirs."""
         for node_id, is_up in sorted(self._shared.counters.broker_up.items()):
             if not is_up:
                 yield Alert(True, f"Broker {node_id} does not answer", Page.BROKER_DOWN)
@@ -291,7 +291,7 @@ class Present:
             text = f"Broker {node_id} is slow: it answered the gateway's own question after {answer_s:.1f} s"
             yield Alert(False, text, Page.BROKER_SLOW)
 
-    def _configuration(self, now: Moment) -> Iterator[Alert]:
+    def _configuration_alerts(self, now: Moment) -> Iterator[Alert]:
         reloading, in_force = self._reloading, self.quotas.in_force
         if not reloading.is_last_good:
             since = moment(reloading.last_good_wall_ms)
@@ -335,7 +335,7 @@ class Present:
                 change.target.user,
             )
 
-    def _topics(self) -> Iterator[Alert]:
+    def _topic_alerts(self) -> Iterator[Alert]:
         publisher = self._manager.events.publisher
         if publisher is not None and publisher.last_failure:
             yield Alert(
@@ -381,7 +381,7 @@ def rows_of(waits: list[WaitRow]) -> JsonObject:
     return {"rows": [as_json(row) for row in waits[:MOST_ROWS]], "total": len(waits)}
 
 
-def _table(connections: Connections) -> JsonObject:
+def _table(connections: ConnectionRows) -> JsonObject:
     return {
         "rows": [as_json(row) for row in connections.rows],
         "total": connections.total,
@@ -389,7 +389,7 @@ def _table(connections: Connections) -> JsonObject:
     }
 
 
-def _waits(now: Moment, waits: list[WaitRow]) -> Iterator[Alert]:
+def _wait_alerts(now: Moment, waits: list[WaitRow]) -> Iterator[Alert]:
     """Yield an alert for each user whose clients are about to lose records, or wait for long."""
     told: set[User] = set()
     for row in waits:

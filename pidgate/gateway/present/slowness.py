@@ -15,7 +15,7 @@ SLOW_ANSWER_S: Final = 0.5
 
 
 class LoopShare(NamedTuple):
-    """How much of the last seconds the event loop was late, at work and without a core."""
+    """Share of the last seconds in which the event loop was late: at work, and without a core."""
 
     busy: float
     no_core: float
@@ -25,31 +25,31 @@ class LoopShare(NamedTuple):
         return self.busy + self.no_core >= LATE_SHARE
 
 
-class _Look(NamedTuple):
+class _Sample(NamedTuple):
     at_ms: int
     busy_s: float
     no_core_s: float
 
 
 class Slowness:
-    """`look` once a second; `of_loop` and `slow_brokers` at any time."""
+    """Call `sample` once a second; `of_loop` and `slow_brokers` at any time."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._looks = deque([_Look(0, 0.0, 0.0)])
+        self._samples = deque([_Sample(0, 0.0, 0.0)])
 
-    def look(self, now_ms: int) -> None:
-        """Take the present values."""
-        self._looks.append(self._now(now_ms))
-        while len(self._looks) > 2 and self._looks[1].at_ms <= now_ms - SPAN_MS:
-            self._looks.popleft()
+    def sample(self, now_ms: int) -> None:
+        """Note the present values."""
+        self._samples.append(self._now(now_ms))
+        while len(self._samples) > 2 and self._samples[1].at_ms <= now_ms - SPAN_MS:
+            self._samples.popleft()
 
-    def _now(self, now_ms: int) -> _Look:
-        return _Look(now_ms, self._counters.late_busy.sum_s, self._counters.late_without_core.sum_s)
+    def _now(self, now_ms: int) -> _Sample:
+        return _Sample(now_ms, self._counters.late_busy.sum_s, self._counters.late_without_core.sum_s)
 
     def of_loop(self, now_ms: int) -> LoopShare:
         """Return how late the event loop was in the last seconds."""
-        first, last = self._looks[0], self._now(now_ms)
+        first, last = self._samples[0], self._now(now_ms)
         span_s = max(1_000, min(SPAN_MS, last.at_ms - first.at_ms)) / 1_000
         return LoopShare(
             min(1.0, (last.busy_s - first.busy_s) / span_s),

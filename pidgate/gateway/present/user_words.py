@@ -6,11 +6,19 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pidgate.gateway.present import words
-from pidgate.gateway.present.words import MODE, RATE, TRANSACTIONAL_RATE
+from pidgate.gateway.present.words import MODE, RATE, STATES_RATE, TRANSACTIONAL_RATE
 from pidgate.names import escaped
 from pidgate.units import about_duration, clock, counted, number, printable
 
 _SOON_MS: Final = 1_000
+_MANY_STATES: Final = 2
+"""Of an id, from which on the forecast is shown: it has an error of 6 %."""
+_TITLES: Final = {
+    RATE: "quota",
+    TRANSACTIONAL_RATE: "new transactional ids",
+    STATES_RATE: "new producer states",
+    MODE: "mode",
+}
 
 JsonObject = dict[str, Any]
 
@@ -36,9 +44,9 @@ def sentences(answer: JsonObject, *, is_own: bool = False) -> Iterator[str]:
 
 
 def _settings(answer: JsonObject, *, is_own: bool) -> Iterator[str]:
-    for setting, title in ((RATE, "quota"), (TRANSACTIONAL_RATE, "new transactional ids"), (MODE, "mode")):
+    for setting, title in _TITLES.items():
         origin = answer[setting]
-        if setting == TRANSACTIONAL_RATE and origin["value"] is None:
+        if setting in (TRANSACTIONAL_RATE, STATES_RATE) and origin["value"] is None:
             continue
         by = "" if is_own else words.set_by(origin)
         source = words.source(origin) + (f", by {by}" if by else "")
@@ -72,8 +80,7 @@ def _balance(answer: JsonObject) -> Iterator[str]:
     if answer["transactional_tokens"] is not None:
         yield f"Tokens of transactional ids: {words.tokens(answer, TRANSACTIONAL_RATE)}."
     if answer["states_tokens"] is not None:
-        rate = words.value(RATE, answer["producer_states_rate"], answer["window_ms"])
-        yield f"Tokens of producer states: {number(answer['states_tokens'])} ({rate}; below 0 new ids wait)."
+        yield f"Tokens of producer states: {words.tokens(answer, STATES_RATE)}; below 0 new ids wait."
     if answer["cluster_tokens"] is not None:
         yield f"All users together: {number(answer['cluster_tokens'])} tokens left."
     if answer["waiting"]:
@@ -89,6 +96,9 @@ def _known(answer: JsonObject) -> Iterator[str]:
         yield "This gateway has no state of this user."
     else:
         yield f"Remembered: {counted(answer['live_ids'], 'id')}, which cost nothing."
+    if answer["producer_states"] >= _MANY_STATES * max(1, answer["live_ids"]):
+        states = counted(answer["producer_states"], "producer state")
+        yield f"Its traffic here costs about {states}: a broker keeps one for each id and partition."
     if answer["sticky_entries"]:
         waits = counted(answer["sticky_entries"], "partition")
         yield f"Refused batches that must be retried first, whatever the quota is by now: of {waits}."

@@ -84,7 +84,8 @@ def lifts(why: Why, named: Named) -> tuple[str, ...]:
         )
         return _release(named), f"{setting} in the gateway's file"
     if why is Why.STATES_RATE:
-        return f"pidgate quotas refill {user}", "producer_states_rate in the gateway's file"
+        alter = f"pidgate quotas alter --user {user} --add-config producer_states_rate=N --for 2h"
+        return alter, f"pidgate quotas refill {user}"
     if why is Why.BLOCKED:
         return f"pidgate quotas reset --user {user}", _release(named)
     if why is Why.NEW_PRODUCER:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pidgate.gateway.present.explaining import Moment
 from pidgate.gateway.present.wait_words import Named, lifts, says
 from pidgate.gateway.proxy.reading import Pause
-from pidgate.gateway.proxy.waits import OF_BOUND, Why
+from pidgate.gateway.proxy.waits import BY_ID_QUOTA, OF_BOUND, Why
 from pidgate.quota.byte_quota import Kind
 from pidgate.quota.counters import Refusal
 from pidgate.quota.decisions import KEEPS_ORDER, NO_PRODUCER_ID
@@ -30,9 +30,7 @@ ROWS_PER_TURN: Final = 200
 """Connections or ids in one turn of the event loop: less than 1 ms."""
 MOMENT_MS: Final = 1_000
 
-_OF_IDS: Final = frozenset(
-    (Why.USER_RATE, Why.CLIENT_ID_RATE, Why.CLUSTER_RATE, Why.BLOCKED, Why.ORDER, Why.UNDECIDED)
-)
+_OF_IDS: Final = BY_ID_QUOTA | {Why.UNDECIDED}
 """Waits with a refused batch: its client gives up some time."""
 _AT_ONCE: Final = frozenset((*_OF_IDS, Why.MEMORY, Why.NOT_READING, Why.LOGIN))
 _PAUSES: Final = (

@@ -15,7 +15,9 @@ DEFAULT_USER: Final = "(default)"
 ALL_USERS: Final = "(all users)"
 RATE: Final = "producer_ids_rate"
 TRANSACTIONAL_RATE: Final = "transactional_ids_rate"
-RATES: Final = (RATE, TRANSACTIONAL_RATE)
+STATES_RATE: Final = "producer_states_rate"
+RATES: Final = (RATE, TRANSACTIONAL_RATE, STATES_RATE)
+_TOKENS: Final = {RATE: "tokens", TRANSACTIONAL_RATE: "transactional_tokens", STATES_RATE: "states_tokens"}
 BYTE_RATES: Final = ("producer_byte_rate", "consumer_byte_rate")
 MODE: Final = "mode"
 
@@ -147,7 +149,7 @@ def quoted(user: str) -> str:
 
 def tokens(entry: Mapping[str, Any], setting: str = RATE) -> str:
     """Describe the balance of a rate: 41.5 of 100; nothing without a limit."""
-    name = {RATE: "tokens", TRANSACTIONAL_RATE: "transactional_tokens"}.get(setting, "")
+    name = _TOKENS.get(setting, "")
     left, full = entry.get(name), entry.get(f"full_{name}")
     return "" if left is None or full is None else f"{number(left)} of {number(full)}"
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.loading import Overrides
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.logs import Event, guarded, logger
+from pidgate.gateway.logs import Event, begun_anew, guarded, logger
+from pidgate.gateway.metrics.otlp import OtlpExport, is_wanted
 from pidgate.gateway.present.fleet_answers import FleetAnswers
 from pidgate.gateway.present.own_answer import OwnAnswers
 from pidgate.gateway.present.present import Present
@@ -95,8 +96,9 @@ class Gateway:
             lambda: "" if self.is_ready() else self.not_ready_reason(),
         )
         self._fleet_answers = FleetAnswers(self._present, settings.events.redact)
-        self._manager.on_fleet_word = self._fleet_answers.heard
+        self._manager.on_fleet_event = self._fleet_answers.handle_event
         self.traffic.shared.tell_user = OwnAnswers(self._present, settings.gateway_id).tell
+        self._otlp: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
         self._is_draining = False
 
@@ -115,6 +117,14 @@ class Gateway:
         self._quotas.start()
         self._reloading.start()
         self._fusing.start()
+        if is_wanted():
+            resource = {
+                "service.name": "pidgate",
+                "service.instance.id": self._settings.gateway_id,
+                "service.version": version(),
+            }
+            export = OtlpExport(self._registry(), resource)
+            self._otlp = asyncio.get_running_loop().create_task(begun_anew("OTLP export", export.run))
 
     async def until_stopped(self) -> None:
         """Return when a drain has ended."""
@@ -143,6 +153,8 @@ class Gateway:
             ("admin", self._close_admin),
         ):
             await guarded(f"stop of {what}", end())
+        if self._otlp is not None:
+            self._otlp.cancel()
         if cut is not None:
             log.info(Event.STOPPED, connections_cut=cut, seconds=round(loop.time() - began, 3))
         self._stopped.set()
@@ -191,13 +203,16 @@ class Gateway:
     async def ask_fleet(self) -> dict[str, Any]:
         return await self._fleet_answers.ask()
 
-    def _registry(self, labelled_rows: int) -> MetricsRegistry:
+    def _registry(self, labelled_rows: int | None = None) -> MetricsRegistry:
         from prometheus_client import ProcessCollector
 
         from pidgate.gateway.metrics.byte_rates import ByteCollector
         from pidgate.gateway.metrics.collectors import QuotaStoreCollector, ReloadCollector, StateCollector
+        from pidgate.gateway.metrics.families import LABELLED_ROWS
         from pidgate.gateway.metrics.registry import GatewayCollector, MetricsRegistry
 
+        if labelled_rows is None:
+            labelled_rows = LABELLED_ROWS
         traffic = self.traffic
         return MetricsRegistry(
             GatewayCollector(traffic.counters, traffic.users, self.is_ready, version(), labelled_rows),
@@ -211,9 +226,7 @@ class Gateway:
 
     @cached_property
     def registry(self) -> MetricsRegistry:
-        from pidgate.gateway.metrics.families import LABELLED_ROWS
-
-        return self._registry(LABELLED_ROWS)
+        return self._registry()
 
     @cached_property
     def overview_registry(self) -> MetricsRegistry:

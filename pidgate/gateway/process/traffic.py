@@ -304,8 +304,8 @@ class Traffic:
                 self._check_connections,
                 self._open_files.check_limit,
                 self.open_missing_ports,
-                self.limits.look,
-                self.slowness.look,
+                self.limits.sample,
+                self.slowness.sample,
             ):
                 try:
                     turns = work(self.shared.now_ms())

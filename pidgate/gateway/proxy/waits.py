@@ -13,7 +13,7 @@ from pidgate.quota.entities import owner_of
 
 
 class Why(StrEnum):
-    """Reason of a wait. The sentences are in gateway/present/words.py."""
+    """Reason of a wait. The sentences are in gateway/present/wait_words.py."""
 
     USER_RATE = "user_rate"
     CLIENT_ID_RATE = "client_id_rate"
@@ -39,6 +39,11 @@ class Why(StrEnum):
     NOT_READING = "not_reading"
     TURN = "turn"
 
+
+BY_ID_QUOTA: Final = frozenset(
+    (Why.USER_RATE, Why.CLIENT_ID_RATE, Why.STATES_RATE, Why.CLUSTER_RATE, Why.BLOCKED, Why.ORDER)
+)
+"""Waits with a batch that the quota of new ids refused."""
 
 SAME_WAIT_MS: Final = 2_000
 """A client comes back within a second or two of its throttle: a wait for the same reason goes on."""

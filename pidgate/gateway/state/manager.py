@@ -118,7 +118,7 @@ class QuotaStateManager:
             on_mistake=lambda error: log_mistake("events topic", reason=f"an event: {error!r}"),
         )
         self.fleet = Fleet(OwnSettings(self._ids.window_ms, self._ids.remember_ms, settings.quotas.mode))
-        self.on_fleet_word: Callable[[LifecycleEvent, int], None] = lambda _event, _age_ms: None
+        self.on_fleet_event: Callable[[LifecycleEvent, int], None] = lambda _event, _age_ms: None
         """Called with another gateway's question or answer, and its age."""
         self._caught_up = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
@@ -313,7 +313,7 @@ class QuotaStateManager:
         if isinstance(event, ConfigEvent):
             return
         if event.phase in ("asked", "answered"):
-            self.on_fleet_word(event, now_ms - at_ms)
+            self.on_fleet_event(event, now_ms - at_ms)
         take_states(event, self.state.states, at_ms, now_ms)
         if event.grace_until_wall_ms is not None:
             reason = f"{event.gateway_id} is in its grace"

@@ -94,7 +94,7 @@ def _quotas(config: InForce | None, changes: Mapping[str, NewRate], default_rate
         in_force = config["default_rate_milli"]
         if in_force is None and config["mode"] != "enforce":
             in_force = new_default
-        of_default = _rates(in_force, config["default_transactional_ids_rate_milli"])
+        of_default = _rates(in_force, config, "default_")
         lines += (
             ["  default:", *(f"    {key}: {rate}" for key, rate in of_default.items())] if of_default else []
         )
@@ -130,7 +130,7 @@ def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator
         rate_milli, mode = change.rate * 1000, change.mode or mode
     keys = {
         "mode": mode,
-        **_rates(rate_milli, now.get("transactional_ids_rate_milli")),
+        **_rates(rate_milli, now),
         "owner": _scalar(now["owner"]) if now.get("owner") else None,
         "exempt": "[producer_ids]" if now.get("exempt") else None,
     }
@@ -140,9 +140,10 @@ def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator
     yield from found
 
 
-def _rates(rate_milli: float | None, of_transactional_ids_milli: int | None) -> dict[str, str]:
-    """Return the configured rates by key. The rate of transactional ids gets no recommendation."""
-    rates = {"producer_ids_rate": rate_milli, "transactional_ids_rate": of_transactional_ids_milli}
+def _rates(rate_milli: float | None, now: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return the rates by key. Only that of producer ids gets a recommendation."""
+    others = ("transactional_ids_rate", "producer_states_rate")
+    rates = {"producer_ids_rate": rate_milli, **{rate: now.get(f"{prefix}{rate}_milli") for rate in others}}
     return {key: _rate(milli / 1000) for key, milli in rates.items() if milli is not None}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -138,6 +139,29 @@ def test_a_rate_of_transactional_ids_is_set_shown_explained_and_removed() -> Non
         typed("quotas", "reset", "--entity-default")
         assert gateway.book.in_force.quotas.default.transactional_ids_rate_milli is None
         assert "transactional ids" not in typed("explain", "--user", "alice").stdout
+
+    run(use)
+
+
+def test_a_rate_of_producer_states_is_set_shown_explained_and_removed() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        typed("quotas", "alter", "--user", "alice", "--add-config", "producer_states_rate=2000")
+        assert gateway.book.in_force.quotas.users["alice"].producer_states_rate_milli == 2_000_000
+        assert "producer_states_rate 2,000 per 1h run time" in flat(typed("quotas").stdout)
+        assert "producer_states_rate 2,000 per 1h" in flat(typed("quotas", "diff").stdout)
+        explained = flat(typed("explain", "--user", "alice").stdout)
+        assert "alice: new producer states 2,000 per 1h (run time, by " in explained
+        assert "Tokens of producer states: 2,000 of 2,000" in explained
+        assert "costs about" not in explained
+        gateway.ask(1)
+        client, _ = question("alice", 1)
+        for partition in range(40):
+            gateway.quota.note_pair(client, 1, b"t", partition, (), gateway.now_ms)
+        explained = flat(typed("explain", "--user", "alice").stdout)
+        assert "Tokens of producer states: 1,960 of 2,000" in explained
+        assert re.search("costs about [34][0-9] producer states", explained)
+        typed("quotas", "reset", "--user", "alice")
+        assert "new producer states" not in typed("explain", "--user", "alice").stdout
 
     run(use)
 

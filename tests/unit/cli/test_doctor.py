@@ -19,6 +19,7 @@ from pidgate.gateway.config.loading import parse
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.present.pages import Page
 from pidgate.gateway.present.slowness import Slowness
+from pidgate.gateway.proxy.waits import Why
 from tests.support.command_line import typed
 from tests.support.inputs import ROOT
 from tools.sandbox.certificates import Authority
@@ -43,6 +44,11 @@ def test_each_page_of_an_alert_has_a_tick() -> None:
     assert set(TITLES) == set(Page)
     assert not BY_QUOTA & BY_BROKER
     assert not (BY_QUOTA | BY_BROKER) & BY_CLIENT
+
+
+def test_every_reason_of_a_wait_has_a_side() -> None:
+    of_gateway = {Why.UNDECIDED, Why.RESTORING, Why.OTHER_GATEWAY, Why.MEMORY, Why.TURN}
+    assert BY_QUOTA | BY_BROKER | BY_CLIENT | of_gateway == set(Why)
 
 
 def test_its_options_are_few() -> None:
@@ -110,14 +116,14 @@ def test_a_loop_that_is_late_is_told_from_a_broker_that_is_slow() -> None:
     counters = Counters()
     slowness = Slowness(counters)
     for second in range(1, 30):
-        slowness.look(second * 1_000)
+        slowness.sample(second * 1_000)
     counters.broker_up, counters.broker_answer_s = {1: 1, 2: 1, 3: 0}, {1: 0.002, 2: 0.7, 3: 9.0}
     assert not slowness.of_loop(29_000).is_slow
     assert slowness.slow_brokers() == {2: 0.7}
     counters.late_without_core.sum_s += 1.5
     assert slowness.of_loop(29_500).is_slow
     for second in range(30, 45):
-        slowness.look(second * 1_000)
+        slowness.sample(second * 1_000)
     assert not slowness.of_loop(44_000).is_slow
 
 

@@ -17,6 +17,7 @@ PROVOKED_BY_CLIENTS = ("proxy", "cluster", "metrics", "logs.py", "admin/http_log
 NOT_AT_WILL = {
     "cluster/nodes.py": "once in a process: that it holds as many brokers as it may",
     "cluster/probe.py": "the probe asks every few seconds, and logs changes",
+    "metrics/otlp.py": "one export an interval, and it logs changes",
     "proxy/listeners.py": "once for each broker that comes",
 }
 

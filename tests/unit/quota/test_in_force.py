@@ -294,4 +294,4 @@ def test_an_impossible_change_is_refused(
 
 
 def test_rates_are_listed_in_the_order_of_their_settings() -> None:
-    assert rates_of(UserQuota(1_000, transactional_ids_rate_milli=2_000)) == (1_000, 2_000)
+    assert rates_of(UserQuota(1_000, transactional_ids_rate_milli=2_000)) == (1_000, 2_000, None)

@@ -551,8 +551,8 @@ def test_producers_that_are_never_closed() -> None:
         stream.producer(Client(), START_MS + 7_000 * number, life_ms=100)
     for event in stream.events():
         tally.add(event)
-    tally.connections("alice", 61)
-    tally.connections("alice", -1)
+    tally.count_connections("alice", 61)
+    tally.count_connections("alice", -1)
 
     [picture] = user_pictures(tally, WINDOW, None)
 
@@ -561,6 +561,21 @@ def test_producers_that_are_never_closed() -> None:
     assert unclosed.text == (
         "client etl at 10.0.3.7 (Java 3.7.0) opens producers and never closes them: 60 connections are open, 60 new ids"
     )
+
+
+def test_ids_that_write_to_many_partitions() -> None:
+    for ids, partitions, expected in ((60, 200, True), (60, 19, False), (40, 200, False)):
+        stream = Stream()
+        for number in range(ids):
+            producer_id = stream.producer(Client(client_id=f"app-{number}"), START_MS + 7_000 * number)
+            for slice_ms, written in ((60_000, 1), (120_000, partitions)):
+                at_ms = START_MS + 7_000 * number + slice_ms
+                stream.use(Client(), producer_id, at_ms, at_ms, 5, partitions=written)
+        wide = [finding for finding in found(stream) if finding.kind is Pattern.MANY_PARTITIONS]
+        assert bool(wide) is expected, (ids, partitions)
+        if wide:
+            assert "200 partitions with each of 60 ids: about 12,000 producer states" in wide[0].text
+            assert wide[0].evidence["states"] == 12_000
 
 
 # All of them

@@ -205,6 +205,7 @@ def test_the_json_is_stable() -> None:
         "life_ms",
         "requests_per_id",
         "records_per_id",
+        "partitions_per_id",
         "sampled_one_in",
         "quota",
         "findings",

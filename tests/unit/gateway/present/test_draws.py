@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
+from pidgate.gateway.present.connections import Connections
 from pidgate.gateway.present.explaining import Moment
-from pidgate.gateway.present.machine import Machine
 from pidgate.gateway.present.users import Users
 from pidgate.gateway.present.waits import Waits
 from pidgate.gateway.proxy.waits import Why
@@ -61,7 +61,7 @@ def test_a_draw_of_many_users_and_connections_is_short(users: int, connections: 
         waits = await Waits(shared).rows(moment)
         found = await Users(shared).rows(in_force, moment, waits, most=MOST_ROWS)
         first_s = time.thread_time() - began_s
-        around = await Machine(shared).connections(moment, most=MOST_ROWS, sort="user")
+        around = await Connections(shared).rows(moment, most=MOST_ROWS, sort="user")
         around_s = time.thread_time() - began_s - first_s
         watching.cancel()
         assert (len(waits), found.total, around.total) == (connections // 100, users, connections)

@@ -79,13 +79,13 @@ def test_a_row_says_now_most_limit_and_last_hit() -> None:
         quotas.opened(key, lambda _key: None, scene.time_ms)
         quotas.logged_in(key, "alice", scene.time_ms)
     quotas.sweep(scene.time_ms)
-    watch.look(scene.time_ms)
+    watch.sample(scene.time_ms)
     for key in keys_of_alice[1:]:
         quotas.closed(key)
     scene.counters.connections_limited["user"] += 1
     scene.time_ms += 7_000
     quotas.sweep(scene.time_ms)
-    watch.look(scene.time_ms)
+    watch.sample(scene.time_ms)
     scene.time_ms += 5_000
     found = {row.name: row for row in watch.rows(Moment(scene.time_ms, 10_000_000))}
     scene.loop.close()

@@ -83,6 +83,7 @@ def test_check_describe_and_explain_show_each_part_and_the_rest(capsys: pytest.C
         "byte_rates": [],
         "effective_rate": answer["producer_ids_rate"],
         "effective_transactional_ids_rate": answer["transactional_ids_rate"],
+        "effective_producer_states_rate": answer["producer_states_rate"],
         "effective_mode": answer["mode"],
     }
     rows = [row[1:6] for row in rows_of(entry, HOUR_MS, ANONYMOUS)]

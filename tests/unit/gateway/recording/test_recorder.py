@@ -395,7 +395,7 @@ def test_a_crash_loop_is_told_in_sums() -> None:
 def test_quotas_are_told_with_their_provenance_and_a_version_that_grows() -> None:
     told = Told()
     told.recorder.quotas_set(QUOTAS, 5_000, {"alice": Provenance(owner="team-a", note="batch")})
-    of_names = UserQuota(transactional_ids_rate_milli=3_000)
+    of_names = UserQuota(transactional_ids_rate_milli=3_000, producer_states_rate_milli=4_000)
     told.recorder.quotas_set(Quotas(mode=Mode.OBSERVE, default=of_names, users={"etl": of_names}), 6_000)
     decide(told.connection(), decision())
     first, second = told.of(ConfigEvent)
@@ -407,6 +407,8 @@ def test_quotas_are_told_with_their_provenance_and_a_version_that_grows() -> Non
     assert (etl.user, etl.rate_milli, etl.exempt, etl.source) == ("etl", None, True, "file")
     assert second.default_transactional_ids_rate_milli == 3_000
     assert second.quotas[0].transactional_ids_rate_milli == 3_000
+    assert second.default_producer_states_rate_milli == 4_000
+    assert second.quotas[0].producer_states_rate_milli == 4_000
     assert told.of(DecisionEvent)[0].quota_version == 2
     assert told.values[0][0] == "gw-1"
 

@@ -1,4 +1,4 @@
-"""The gateways of the fleet, the brokers, and the connections of this gateway."""
+"""The connections of this gateway, and the brokers that they lead to."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class ConnectionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Connections:
-    """The first connections of a table, and the brokers that all of them lead to."""
+class ConnectionRows:
+    """The first rows of a table, and the brokers that all connections lead to."""
 
     rows: list[ConnectionRow]
     total: int
@@ -68,17 +68,17 @@ class Connections:
     brokers: list[BrokerRow]
 
 
-class Machine:
+class Connections:
     """Collects the rows, in turns with the traffic."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._seen: dict[int, int] = {}
-        """Bytes of each connection when they were last looked at."""
+        """Bytes of each connection at the last measurement."""
         self._seen_ms = 0
         self._rates: dict[int, float] = {}
 
-    async def connections(
+    async def rows(
         self,
         moment: Moment,
         *,
@@ -86,7 +86,7 @@ class Machine:
         find: str = "",
         sort: str = "throttle",
         only_user: User | None = None,
-    ) -> Connections:
+    ) -> ConnectionRows:
         """Return the connections whose user, client id or address holds `find`, sorted, and the brokers.
 
         `only_user`: those of this user alone.
@@ -114,10 +114,10 @@ class Machine:
         self._measure(seen, now_ms)
         keys.sort(key=itemgetter(0, 1))
         rows = [self._row(connection, now_ms) for *_, connection in keys[:most]]
-        return Connections(rows, len(connections), len(keys), self._brokers(of_node, in_flight, silent))
+        return ConnectionRows(rows, len(connections), len(keys), self._brokers(of_node, in_flight, silent))
 
     def _measure(self, seen: dict[int, int], now_ms: int) -> None:
-        """Measure bytes per second since the last look."""
+        """Measure bytes per second since the last measurement, a second ago or more."""
         passed_ms = now_ms - self._seen_ms
         if passed_ms < 1_000:
             return
