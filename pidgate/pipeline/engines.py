@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from itertools import accumulate, groupby
 from typing import Final
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from pyspark.sql import DataFrame
 
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.dealing import Placed, dealt, dealt_to_parts, place_by_id, place_by_user
-from pidgate.pipeline.files import Files
+from pidgate.pipeline.files import Files, in_shares
 from pidgate.pipeline.kernels import ArrowTables
 from pidgate.pipeline.passes import Pass, Read, Reads
 from pidgate.pipeline.runs import Run
@@ -57,7 +56,7 @@ class Share:
 
     def dealt(self, files: Files, placed: Placed, number: int) -> Iterator[tuple[int, str, pa.Table]]:
         """Yield (place, name, rows)."""
-        events = files.dataset_of(self.paths, table_schema(self.name))
+        events = files.dataset(self.paths, table_schema(self.name))
         table = events.to_table(self.read.names, filter=self.read.where)
         for place, rows in dealt(table, placed(table, number), number):
             yield place, self.name, rows
@@ -65,13 +64,11 @@ class Share:
 
 def shares_of(tables: Tables, reads: Reads, days: Days) -> list[Share]:
     """Return all events to read, in shares of about BYTES_OF_TASK. Folders of other days are not opened."""
-    found = []
-    for name, read in reads.items():
-        sizes = tables.event_sizes(name, days)
-        before = accumulate(sizes.values(), initial=0)
-        shares = groupby(zip(sizes, before, strict=False), key=lambda one: one[1] // BYTES_OF_TASK)
-        found += [Share(name, read, [path for path, _ in share]) for _, share in shares]
-    return found
+    return [
+        Share(name, read, paths)
+        for name, read in reads.items()
+        for paths in in_shares(tables.event_sizes(name, days), BYTES_OF_TASK)
+    ]
 
 
 def _buckets_of(tables: Tables, fewest: int) -> int:

@@ -76,16 +76,8 @@ class Commit:
     position: Position
     moves: tuple[Move, ...] = ()
 
-    def to_json(self) -> str:
-        return _COMMIT.dump_json(self, indent=1).decode()
 
-    @classmethod
-    def from_json(cls, text: str) -> Commit:
-        """Parse a commit. Raises ValidationError."""
-        return _COMMIT.validate_json(text)
-
-
-_COMMIT = TypeAdapter(Commit)
+_COMMIT: Final = TypeAdapter(Commit)
 
 
 class CommitLog:
@@ -141,7 +133,7 @@ class CommitLog:
                 "batch was not ingested. Run ingest again."
             )
         try:
-            self._write(self._path(made.version), made.to_json())
+            self._write(self._path(made.version), _COMMIT.dump_json(made, indent=1).decode())
         except FileExistsError as error:
             raise self.overtaken() from error
         if self.is_overtaken(made.version):
@@ -158,7 +150,9 @@ class CommitLog:
             for move in self.latest.moves:
                 self._execute(move)
             self.latest = replace(self.latest, moves=())
-            self._files.replace(self._path(self.latest.version), self.latest.to_json())
+            self._files.replace(
+                self._path(self.latest.version), _COMMIT.dump_json(self.latest, indent=1).decode()
+            )
         for name in self._files.names(_STAGING):
             if name < f"{self.next_version:010d}":
                 # Its owner may still write there; a later commit removes the rest.
@@ -212,7 +206,7 @@ class CommitLog:
             return None
         path = f"{_COMMITS}/{names[-1]}"
         try:
-            return Commit.from_json(self._files.read(path))
+            return _COMMIT.validate_json(self._files.read(path))
         except ValidationError as problem:
             reason = problem.errors()[0]["msg"]
             raise TableUnreadable(

@@ -11,13 +11,12 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Final
 
 import pyarrow.parquet as pq
 
 from pidgate.pipeline.errors import BadOption, TableUnreadable
-from pidgate.pipeline.files import Files
+from pidgate.pipeline.files import Files, in_shares
 from pidgate.pipeline.ingest.columns import Place, Record
 from pidgate.pipeline.ingest.commits import Position
 from pidgate.pipeline.ingest.topic import Offsets, Span
@@ -55,12 +54,9 @@ class Landed:
 
     def share(self, waiting: Mapping[str, range], most: int) -> dict[str, range]:
         """Return the first files with about `most` records, at least one."""
-        paths = sorted(waiting)[:_FILES_AT_ONCE]
-        bytes_before = accumulate((self._sizes[path] for path in paths), initial=0)
-        room = most * _BYTES_PER_RECORD
-        return {
-            path: waiting[path] for path, before in zip(paths, bytes_before, strict=False) if before < room
-        }
+        sizes = {path: self._sizes[path] for path in sorted(waiting)[:_FILES_AT_ONCE]}
+        first = next(iter(in_shares(sizes, most * _BYTES_PER_RECORD)), [])
+        return {path: waiting[path] for path in first}
 
     def tasks(self, wanted: Mapping[str, range]) -> list[list[Span]]:
         return [[Span(*one)] for one in wanted.items()]
