@@ -18,9 +18,9 @@ from pidgate.client_settings import BadClientSettings, KafkaConfigOption, read_c
 from pidgate.pipeline import session
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
-from pidgate.pipeline.ingest.batches import Account, Rules, Taken
+from pidgate.pipeline.ingest.batches import Account, How, Taken
 from pidgate.pipeline.ingest.landed import Landed
-from pidgate.pipeline.ingest.loop import How, Ingest
+from pidgate.pipeline.ingest.loop import Ingest
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
 
@@ -73,10 +73,8 @@ def ingest(
     how = How(
         every_ms=None if every is None else common.duration_ms(every, "--every"),
         max_events_per_batch=max_events_per_batch,
-        rules=Rules(
-            late_after_ms=common.duration_ms(late_after, "--late-after"),
-            stop_at_loss=on_data_loss is OnDataLoss.STOP,
-        ),
+        late_after_ms=common.duration_ms(late_after, "--late-after"),
+        stop_at_loss=on_data_loss is OnDataLoss.STOP,
         single_writer=single_writer,
     )
     source = Topic(kafka, topic, settings_of(kafka_config)) if landed is None else Landed(landed)

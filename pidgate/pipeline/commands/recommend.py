@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow as pa
 import typer
@@ -26,7 +25,7 @@ from pidgate.pipeline.commands.common import (
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
-from pidgate.pipeline.in_force import expiration_ms, newest_event, settings, shares
+from pidgate.pipeline.in_force import InForce, expiration_ms, newest_event, settings, shares
 from pidgate.pipeline.passes import RECOMMEND, Pass
 from pidgate.pipeline.recommend.chosen import Asked
 from pidgate.pipeline.recommend.quotas_file import NOT_TOLD, NewRate, changes_diff, mode_of, quotas_yaml
@@ -96,8 +95,7 @@ def recommend(
     )
     tables, progress = call.tables, Progress(call.console, ["recommend"])
     with progress.of("recommend"), replacing(tables) as run:
-        totals = write_recommendations(run, progress.say, call.days, asked)
-        write_files(run, progress.say, totals, asked)
+        write_recommendations(run, progress.say, call.days, asked)
     if call.as_json:
         print_rows(tables.query("recommendations"))
     else:
@@ -115,11 +113,8 @@ def rates_of(text: str) -> tuple[float, ...]:
     return rates
 
 
-def write_recommendations(run: Run, say: Say, days: Days = EVER, asked: Asked = DEFAULTS) -> Row:
-    """Write recommendations and recommend_candidates; write and return the row of recommend_totals.
-
-    Raises HistoryEmpty.
-    """
+def write_recommendations(run: Run, say: Say, days: Days = EVER, asked: Asked = DEFAULTS) -> None:
+    """Write all tables and files of the job. Raises HistoryEmpty."""
     run.tables.check_events("decision", days)
     question = _question(run.tables, asked)
     remember_ms = settings(question.config).remember_ms
@@ -138,7 +133,7 @@ def write_recommendations(run: Run, say: Say, days: Days = EVER, asked: Asked = 
     run.write("recommend_totals", pa.Table.from_pylist([totals], TOTALS))
     for sentence in overall(totals):
         say(sentence)
-    return totals
+    _write_files(run, say, question.config, totals, asked)
 
 
 def _question(tables: Tables, asked: Asked) -> Question:
@@ -173,10 +168,9 @@ _FINDINGS = """
 """
 
 
-def write_files(run: Run, say: Say, totals: Mapping[str, Any], asked: Asked) -> None:
+def _write_files(run: Run, say: Say, config: InForce | None, totals: Row, asked: Asked) -> None:
     """Write recommended/quotas.yaml and recommended/changes.diff."""
     tables = run.tables
-    config = newest_event(tables, "config")
     changes = [
         NewRate(
             row["user"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -38,14 +37,13 @@ from pidgate.pipeline.commands.recommend import (
     EnforceOption,
     LeastHistoryOption,
     ServersOption,
-    write_files,
     write_recommendations,
 )
 from pidgate.pipeline.commands.report import OutputOption, show, write_report
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.engines import Engine, Results, results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
-from pidgate.pipeline.ingest.loop import How
+from pidgate.pipeline.ingest.batches import How
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.passes import FAILOVER, IDS, OFFENDERS, RATES, RECOMMEND, Pass
 from pidgate.pipeline.recommend.chosen import Asked
@@ -59,12 +57,8 @@ SAMPLE_FOLDER: Final = "pidgate-sample"
 _SAMPLE_EVENTS: Final = Path(__file__).parents[1] / "sample_events"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job. Its results replace the previous ones together after `write` returns."""
-
-    name: str
-    write: Callable[[Run, Say], object]
+Jobs = dict[str, Callable[[Run, Say], object]]
+"""Job -> the function that writes its results, which replace the previous ones together after it returns."""
 
 
 @command
@@ -98,8 +92,7 @@ def run(
         enforce=enforce,
         servers=bootstrap_servers,
     )
-    every = jobs(days, asked, only)
-    todo = chosen(every, only)
+    todo = chosen(jobs(days, asked, only), only)
     with_report = not only or REPORT in only
     root, console = call.tables, call.console
     if call.engine is Engine.LOCAL and root.root == DEFAULT_TABLES and not root.exists("events"):
@@ -109,7 +102,7 @@ def run(
         )
     names = [
         *(["ingest"] if kafka is not None else []),
-        *(job.name for job in todo),
+        *todo,
         *([REPORT] if with_report else []),
     ]
     progress = Progress(console, names)
@@ -139,17 +132,17 @@ def sample_tables() -> Tables:
     return tables
 
 
-def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
+def chosen(every: Jobs, only: Sequence[str] | None) -> Jobs:
     """Return the jobs selected by `--only` in order, or all jobs. Raises BadOption."""
     if not only:
         return every
-    names = [*(job.name for job in every), REPORT]
+    names = [*every, REPORT]
     if unknown := [name for name in only if name not in names]:
         raise BadOption(f"--only {unknown[0]}: there is no such job. Choose from {', '.join(names)}.")
-    return [job for job in every if job.name in only]
+    return {name: every[name] for name in every if name in only}
 
 
-def jobs(days: Days = EVER, asked: Asked = DEFAULTS, only: Sequence[str] | None = None) -> Sequence[Job]:
+def jobs(days: Days = EVER, asked: Asked = DEFAULTS, only: Sequence[str] | None = None) -> Jobs:
     """Return all jobs that write results, in dependency order. All but `recommend` share one pass over the events."""
     sharing = [job for job in (RATES, OFFENDERS, IDS, FAILOVER) if not only or job in only]
     computed: list[tuple[Pass, Results]] = []
@@ -160,10 +153,6 @@ def jobs(days: Days = EVER, asked: Asked = DEFAULTS, only: Sequence[str] | None 
             computed.append((todo, results_of(todo, run, days)))
         return computed[0]
 
-    def recommend(run: Run, say: Say) -> None:
-        totals = write_recommendations(run, say, days, asked)
-        write_files(run, say, totals, asked)
-
     def ids(run: Run, say: Say) -> None:
         try:
             run.tables.check_events("init_producer_id", days)
@@ -173,23 +162,23 @@ def jobs(days: Days = EVER, asked: Asked = DEFAULTS, only: Sequence[str] | None 
         else:
             write_ids(run, shared(run)[1])
 
-    return (
-        Job(RATES, lambda run, say: write_rates(run, say, *shared(run))),
-        Job(OFFENDERS, lambda run, say: write_offenders(run, shared(run)[1])),
-        Job(RECOMMEND, recommend),
-        Job(IDS, ids),
-        Job(FAILOVER, lambda run, say: write_failover(run, say, shared(run)[1], asked.heap_bytes)),
-    )
+    return {
+        RATES: lambda run, say: write_rates(run, say, *shared(run)),
+        OFFENDERS: lambda run, say: write_offenders(run, shared(run)[1]),
+        RECOMMEND: lambda run, say: write_recommendations(run, say, days, asked),
+        IDS: ids,
+        FAILOVER: lambda run, say: write_failover(run, say, shared(run)[1], asked.heap_bytes),
+    }
 
 
-def run_jobs(tables: Tables, todo: Sequence[Job], days: Days, progress: Progress) -> None:
+def run_jobs(tables: Tables, todo: Jobs, days: Days, progress: Progress) -> None:
     """Run jobs one by one; a failure keeps the results of those before it. Raises the job's error."""
     if todo:
         tables.check_events("decision", days)
     with replacing(tables) as whole:
-        for job in todo:
-            with _named(progress, job.name), replacing(tables, whole) as run:
-                job.write(run, progress.say)
+        for name, write in todo.items():
+            with _named(progress, name), replacing(tables, whole) as run:
+                write(run, progress.say)
 
 
 @contextmanager

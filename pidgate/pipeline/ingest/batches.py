@@ -33,16 +33,18 @@ NUMBERS: Final = f"{WORK}/numbers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """Limits for accepted events, and the reaction to lost topic data.
+class How:
+    """Options of a run: its batches, limits for accepted events, and the reaction to lost topic data."""
 
-    `gap_after_ms`: time that missing numbers may take to arrive.
-    """
-
+    every_ms: int | None = None
+    """None: ingest the present records, and stop."""
+    max_events_per_batch: int = 200_000
     late_after_ms: int = 24 * 3_600_000
     ahead_ms: int = 3_600_000
-    stop_at_loss: bool = True
     gap_after_ms: int = 15 * 60_000
+    """Time that missing numbers may take to arrive."""
+    stop_at_loss: bool = True
+    single_writer: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ class Batches:
 
     tables: Tables
     log: CommitLog
-    rules: Rules
+    how: How
     topic_id: str
     offsets_now: Callable[[], Offsets]
     read: Callable[[Sequence[Span]], Iterable[Record]]
@@ -87,7 +89,7 @@ class Batches:
         # Records removed before the first run are not a loss.
         if (
             promised := [one for one in losses if str(one.kafka_partition) in expected]
-        ) and self.rules.stop_at_loss:
+        ) and self.how.stop_at_loss:
             ranges = (
                 f"partition {one.kafka_partition}: offsets {one.first_offset} to {one.last_offset}"
                 for one in promised
@@ -131,7 +133,7 @@ class Batches:
         Return ARRIVALS with `seen_ms`, a time not after now, and the number of cut intervals.
         """
         place = self.tables.files.full(folder)
-        staging = Staging(place, self.rules.late_after_ms, self.rules.ahead_ms, now_ms)
+        staging = Staging(place, self.how.late_after_ms, self.how.ahead_ms, now_ms)
         read = self.read
         answers = in_tasks(self.tables.spark, tasks, lambda task: staging.of(read(task)))
         found = {"arrivals": ARRIVALS.empty_table(), "cut": pa.table({"cut": [0]})}
@@ -242,12 +244,12 @@ class Account:
     clocks: clocks.Doubts
 
 
-def settle(files: Files, log: CommitLog, rules: Rules, now_ms: int) -> Account:
+def settle(files: Files, log: CommitLog, how: How, now_ms: int) -> Account:
     """Replace gaps/ and losses/, so that a late arrival closes its gap; gaps of dropped incarnations stay."""
     position = log.position
     before = files.read_table(files.data_files("gaps"), GAPS)
     gaps, losses, intervals = seqs.settled(
-        numbers_seen(files), before, position.losses, now_ms - rules.gap_after_ms
+        numbers_seen(files), before, position.losses, now_ms - how.gap_after_ms
     )
     staging = log.staging()
     tables = {"gaps": gaps, "losses": losses, NUMBERS: intervals}

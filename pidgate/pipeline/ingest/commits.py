@@ -76,8 +76,11 @@ class Commit:
     position: Position
     moves: tuple[Move, ...] = ()
 
+    def to_json(self) -> str:
+        return COMMIT.dump_json(self, indent=1).decode()
 
-_COMMIT: Final = TypeAdapter(Commit)
+
+COMMIT: Final = TypeAdapter(Commit)
 
 
 class CommitLog:
@@ -133,7 +136,7 @@ class CommitLog:
                 "batch was not ingested. Run ingest again."
             )
         try:
-            self._write(self._path(made.version), _COMMIT.dump_json(made, indent=1).decode())
+            self._write(self._path(made.version), made.to_json())
         except FileExistsError as error:
             raise self.overtaken() from error
         if self.is_overtaken(made.version):
@@ -150,9 +153,7 @@ class CommitLog:
             for move in self.latest.moves:
                 self._execute(move)
             self.latest = replace(self.latest, moves=())
-            self._files.replace(
-                self._path(self.latest.version), _COMMIT.dump_json(self.latest, indent=1).decode()
-            )
+            self._files.replace(self._path(self.latest.version), self.latest.to_json())
         for name in self._files.names(_STAGING):
             if name < f"{self.next_version:010d}":
                 # Its owner may still write there; a later commit removes the rest.
@@ -206,7 +207,7 @@ class CommitLog:
             return None
         path = f"{_COMMITS}/{names[-1]}"
         try:
-            return _COMMIT.validate_json(self._files.read(path))
+            return COMMIT.validate_json(self._files.read(path))
         except ValidationError as problem:
             reason = problem.errors()[0]["msg"]
             raise TableUnreadable(

@@ -28,7 +28,6 @@ from pidgate.pipeline.ingest.columns import Place, Record
 from pidgate.pipeline.ingest.commits import Position
 
 PATIENCE_S = 10.0
-_NEWLY_MADE = "the topic was recreated or is a different one"
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 _SILENCE = logging.getLogger(f"{__name__}.librdkafka")
@@ -252,23 +251,22 @@ class Source:
 
 def lost_data(name: str, position: Position, topic_id: str, offsets: Offsets) -> TopicLostData | None:
     """Return the error if the topic no longer holds the next offsets, otherwise None. Pure."""
-    problem = None
+    recreated, truncated, deleted = [], [], []
     if position.topic_id and topic_id != position.topic_id:
-        problem = f"{_NEWLY_MADE} (its id is {topic_id}, was {position.topic_id})"
-    elif shrunk := {p for p in position.next_offsets if position.next_offsets[p] > offsets.end.get(p, 0)}:
-        problem = "; ".join(
-            f"partition {p} ends at offset {offsets.end.get(p, 0)}, before {position.next_offsets[p]}, which comes next"
-            for p in sorted(shrunk)
-        )
-    elif gone := {p for p in position.next_offsets if position.next_offsets[p] < offsets.first.get(p, 0)}:
-        problem = "; ".join(
-            f"partition {p}: offsets {position.next_offsets[p]} to {offsets.first[p] - 1} "
-            f"({offsets.first[p] - position.next_offsets[p]} records) were deleted before they were read"
-            for p in sorted(gone)
-        )
-    if problem is None:
-        return None
-    return TopicLostData(f"topic {name!r} lost data: {problem}. {TO_GO_ON}")
+        recreated = [
+            f"the topic was recreated or is a different one (its id is {topic_id}, was {position.topic_id})"
+        ]
+    for p, following in sorted(position.next_offsets.items()):
+        first, end = offsets.first.get(p, 0), offsets.end.get(p, 0)
+        if following > end:
+            truncated.append(f"partition {p} ends at offset {end}, before {following}, which comes next")
+        elif following < first:
+            deleted.append(
+                f"partition {p}: offsets {following} to {first - 1} ({first - following} records) were deleted before "
+                "they were read"
+            )
+    problems = recreated or truncated or deleted
+    return TopicLostData(f"topic {name!r} lost data: {'; '.join(problems)}. {TO_GO_ON}") if problems else None
 
 
 def unreadable(topic: str, bootstrap_servers: str, reason: str) -> TopicMissing:
