@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Final
 
@@ -36,11 +35,6 @@ BYTES_OF_TASK: Final = 12_000_000
 FEWEST_BUCKETS: Final = 32
 """On a cluster, where Spark's 200 partitions of a shuffle would be too many for a small history."""
 Done = Callable[[pa.Table], pa.Table]
-
-
-class Engine(StrEnum):
-    SPARK = "spark"
-    LOCAL = "local"
 
 
 # Events

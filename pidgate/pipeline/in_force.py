@@ -30,15 +30,10 @@ def newest_event(tables: Tables, event_type: str, where: str = "true") -> InForc
     return next(iter(tables.query_events(event_type, newest)), None)
 
 
-def newest_value(tables: Tables, event_type: str, column: str) -> int | None:
-    """Return the newest value above 0 in all events of a type, or None."""
-    newest = f"select {column} as value from found where {column} > 0 order by wall_time_ms desc, value desc limit 1"
-    return next((row["value"] for row in tables.query_events(event_type, newest)), None)
-
-
 def expiration_ms(tables: Tables) -> int:
     """Return the brokers' producer.id.expiration.ms; Kafka's default if no event has it."""
-    return newest_value(tables, "topology", "producer_id_expiration_ms") or REMEMBER_MS
+    told = newest_event(tables, "topology", "producer_id_expiration_ms > 0")
+    return REMEMBER_MS if told is None else int(told["producer_id_expiration_ms"])
 
 
 def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:

@@ -41,7 +41,7 @@ from pidgate.pipeline.commands.recommend import (
 )
 from pidgate.pipeline.commands.report import OutputOption, show, write_report
 from pidgate.pipeline.days import EVER, Days
-from pidgate.pipeline.engines import Engine, Results, results_of
+from pidgate.pipeline.engines import Results, results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.ingest.batches import How
 from pidgate.pipeline.ingest.topic import Topic
@@ -82,7 +82,7 @@ def run(
     output: OutputOption = None,
 ) -> None:
     """Run all jobs, from the topic to the report, in one Spark session. An error names the failed job."""
-    if kafka is not None and call.engine is Engine.LOCAL:
+    if kafka is not None and call.is_local:
         raise BadOption("--kafka: the topic is read by Spark alone. Leave out --engine local, or --kafka.")
     days, settings = call.days, settings_of(kafka_config)
     asked = Asked(
@@ -95,7 +95,7 @@ def run(
     todo = chosen(jobs(days, asked, only), only)
     with_report = not only or REPORT in only
     root, console = call.tables, call.console
-    if call.engine is Engine.LOCAL and root.root == DEFAULT_TABLES and not root.exists("events"):
+    if call.is_local and root.root == DEFAULT_TABLES and not root.exists("events"):
         root = sample_tables()
         console.print(
             f"There are no events in {DEFAULT_TABLES}: this is the sample of made-up users, in {root.root}."
