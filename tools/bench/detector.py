@@ -139,7 +139,7 @@ def take(tally: Tally, tables: Mapping[str, pa.Table]) -> None:
         tally.connections(row["user"], row["count"] if row["phase"] == "open" else -row["count"])
         if row["close_reason"] in _BY_CLIENT:
             was_cut = row["close_reason"] == "reset"
-            tally.closed(row["user"], row["incarnation"], row["connection_id"], at_ms, was_cut=was_cut)
+            tally.closed(row["incarnation"], row["connection_id"], at_ms, was_cut=was_cut)
 
 
 def _with_whole_texts(table: pa.Table) -> pa.Table:
