@@ -12,16 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pidgate import units
-from pidgate.pipeline.commands.common import (
-    Call,
-    HeapOption,
-    Progress,
-    Say,
-    command,
-    duration_ms,
-    heap_of,
-    print_rows,
-)
+from pidgate.pipeline.commands import common
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
@@ -64,10 +55,10 @@ ServersOption = Annotated[
 ]
 
 
-@command
+@common.command
 def recommend(
-    call: Call,
-    heap: HeapOption = None,
+    call: common.Call,
+    heap: common.HeapOption = None,
     after_mending: AfterMendingOption = False,
     candidates: Annotated[
         str, typer.Option(help="More rates to try for all users, to see what they would refuse: 10,50,100.")
@@ -85,19 +76,19 @@ def recommend(
     """Find each user's quota, with its price: a cap for now, and a rate for after mending."""
     asked = Asked(
         headroom=headroom,
-        least_history_ms=duration_ms(least_history, "--least-history"),
+        least_history_ms=common.duration_ms(least_history, "--least-history"),
         least_ids=least_ids,
         after_mending=after_mending,
-        heap_bytes=heap_of(heap),
+        heap_bytes=common.heap_of(heap),
         tried=rates_of(candidates),
         enforce=enforce,
         servers=bootstrap_servers,
     )
-    tables, progress = call.tables, Progress(call.console, ["recommend"])
+    tables, progress = call.tables, common.Progress(call.console, ["recommend"])
     with progress.of("recommend"), replacing(tables) as run:
         write_recommendations(run, progress.say, call.days, asked)
     if call.as_json:
-        print_rows(tables.query("recommendations"))
+        common.print_rows(tables.query("recommendations"))
     else:
         _show(tables, call.console)
 
@@ -113,7 +104,7 @@ def rates_of(text: str) -> tuple[float, ...]:
     return rates
 
 
-def write_recommendations(run: Run, say: Say, days: Days = EVER, asked: Asked = DEFAULTS) -> None:
+def write_recommendations(run: Run, say: common.Say, days: Days = EVER, asked: Asked = DEFAULTS) -> None:
     """Write all tables and files of the job. Raises HistoryEmpty."""
     run.tables.check_events("decision", days)
     question = _question(run.tables, asked)
@@ -168,7 +159,7 @@ _FINDINGS = """
 """
 
 
-def _write_files(run: Run, say: Say, config: InForce | None, totals: Row, asked: Asked) -> None:
+def _write_files(run: Run, say: common.Say, config: InForce | None, totals: Row, asked: Asked) -> None:
     """Write recommended/quotas.yaml and recommended/changes.diff."""
     tables = run.tables
     changes = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ from pidgate.pipeline.errors import TO_GO_ON, TopicLostData
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import clocks, seqs
 from pidgate.pipeline.ingest.columns import ARRIVALS, CLOCKS, GAPS, INTERVALS, Cause, Record
-from pidgate.pipeline.ingest.commits import WORK, CommitLog
+from pidgate.pipeline.ingest.commits import WORK, CommitLog, Position
 from pidgate.pipeline.ingest.reading import LAST_MS
 from pidgate.pipeline.ingest.staged import DAY_MS, Staging
 from pidgate.pipeline.ingest.topic import Offsets, Span, spans
@@ -80,45 +80,30 @@ class Batches:
         """Commit the records of these offsets. Raises TopicLostData, OtherWriter and the errors of `read`."""
         began_s = time.monotonic()
         position, files = self.log.position, self.tables.files
-        number = position.batch + 1
-        staging = self.log.staging()
+        number, staging = position.batch + 1, self.log.staging()
         arrived, cut = self._staged(self.tasks(wanted), staging, now_ms)
-        offsets = self.offsets_now()
-        expected = position.expected(self.topic_id)
+        offsets, expected = self.offsets_now(), position.expected(self.topic_id)
         losses = losses_between(expected, arrived, offsets.first, self.topic_id)
-        # Records removed before the first run are not a loss.
-        if (
-            promised := [one for one in losses if str(one.kafka_partition) in expected]
-        ) and self.how.stop_at_loss:
-            ranges = (
-                f"partition {one.kafka_partition}: offsets {one.first_offset} to {one.last_offset}"
-                for one in promised
-            )
-            raise TopicLostData(f"the topic lost data while it was read: {'; '.join(ranges)}. {TO_GO_ON}")
+        if self.how.stop_at_loss:
+            _check_losses(losses, expected)
         intervals, twice = seqs.seen(numbers_seen(files), arrived, number)
         known = files.read_table(files.data_files("clocks"), CLOCKS)
         measured, shift_ms = clocks.measured(known, arrived)
         paths = mended(files, staging, arrived, twice, shift_ms)
-        fresh = arrived.filter(pa.array(~twice))
-        # A hole without retention is skipped. After retention the next batch reports the loss.
-        came = set(map(str, unique(arrived["kafka_partition"].drop_null())))
-        ends = {p: one.stop for p, one in wanted.items() if p in came or offsets.first.get(p, 0) <= one.start}
-        next_offsets = {p: end for p, end in {**expected, **ends}.items() if p in offsets.first}
-        after = replace(
-            position,
+        next_offsets = _next_offsets(expected, wanted, arrived, offsets)
+        after = Position(
             batch=number,
             topic_id=self.topic_id,
             next_offsets=next_offsets,
             losses=position.losses + losses,
         )
         moves = self.log.moves(dict.fromkeys(paths, ()), staging, "batch")
-        self.log.commit(
-            after, staging, moves + self.log.replacing(staging, {NUMBERS: intervals, "clocks": measured})
-        )
-        is_event = fresh["reason"].is_null()
+        moves += self.log.replacing(staging, {NUMBERS: intervals, "clocks": measured})
+        self.log.commit(after, staging, moves)
+        fresh = arrived.filter(pa.array(~twice))
         return Taken(
             batch=number,
-            events=_counts(fresh.filter(is_event)["type"]),
+            events=_counts(fresh.filter(fresh["reason"].is_null())["type"]),
             dead=_counts(fresh["reason"].drop_null()),
             duplicates=int(twice.sum()),
             losses=losses,
@@ -174,6 +159,29 @@ def losses_between(
         for one in firsts.to_pylist()
     )
     return tuple(loss for loss in losses if loss.missing > 0)
+
+
+def _check_losses(losses: Iterable[seqs.Loss], expected: Mapping[str, int]) -> None:
+    """Raise TopicLostData for losses. Records removed before the first run are none."""
+    ranges = [
+        f"partition {one.kafka_partition}: offsets {one.first_offset} to {one.last_offset}"
+        for one in losses
+        if str(one.kafka_partition) in expected
+    ]
+    if ranges:
+        raise TopicLostData(f"the topic lost data while it was read: {'; '.join(ranges)}. {TO_GO_ON}")
+
+
+def _next_offsets(
+    expected: Mapping[str, int], wanted: Mapping[str, range], arrived: pa.Table, offsets: Offsets
+) -> dict[str, int]:
+    """Return the offsets after a batch.
+
+    Wanted offsets without a record are skipped, unless retention deleted them: then the next batch reports the loss.
+    """
+    came = set(map(str, unique(arrived["kafka_partition"].drop_null())))
+    ends = {p: one.stop for p, one in wanted.items() if p in came or offsets.first.get(p, 0) <= one.start}
+    return {p: end for p, end in {**expected, **ends}.items() if p in offsets.first}
 
 
 def mended(

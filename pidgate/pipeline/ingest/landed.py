@@ -11,6 +11,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -91,12 +92,10 @@ def _rows(files: Files, path: str) -> Iterator[Record]:
 
 
 def _of_parquet(files: Files, path: str) -> Iterator[Record]:
-    number = 0
     with files.input(path) as stream:
-        for batch in pq.ParquetFile(stream).iter_batches(_AT_ONCE):
-            for row in batch.to_pylist():
-                yield _of_row(row, number)
-                number += 1
+        batches = pq.ParquetFile(stream).iter_batches(_AT_ONCE)
+        for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches)):
+            yield _of_row(row, number)
 
 
 def _of_row(row: dict[str, object], number: int) -> Record:
