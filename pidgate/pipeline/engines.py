@@ -73,8 +73,8 @@ def _buckets_of(tables: Tables, fewest: int) -> int:
 # Spark
 
 
-class OfSpark:
-    """Results in a file for each part, which tasks of Spark have written to the run's folder."""
+class SparkResults:
+    """Results that Spark's tasks have written to the run's folder, in a file for each part."""
 
     def __init__(self, todo: Pass, run: Run, days: Days, buckets: int | None) -> None:
         self._todo, self._tables = todo, run.tables
@@ -102,10 +102,10 @@ class OfSpark:
 
     def write(self, run: Run, name: str) -> None:
         """Make one result a part of a job's run."""
-        run.take(name, f"{self._folder}/{name}")
+        run.take_folder(name, f"{self._folder}/{name}")
 
     def each(self, name: str, do: Done) -> pa.Table:
-        """Return, together, what a function makes of the parts of a result: it must be small."""
+        """Apply a function to each part of a result; return its tables as one, which must be small."""
         root, schema = self._tables.files.full(""), self._todo.results[name]
 
         def done(path: str) -> Iterator[pa.RecordBatch]:
@@ -142,8 +142,8 @@ def _write_part(todo: Pass, root: str, folder: str, batches: Batches) -> Iterato
 # This process alone
 
 
-class OfProcess:
-    """The same in memory, a dictionary for each part."""
+class LocalResults:
+    """Results in memory, as a dictionary for each part."""
 
     def __init__(self, todo: Pass, run: Run, days: Days, buckets: int | None) -> None:
         parts = os.cpu_count() or 2
@@ -175,11 +175,11 @@ def _dealt_here(
     return found
 
 
-Results = OfSpark | OfProcess
+Results = SparkResults | LocalResults
 """The results of a pass, readable until the run of all jobs ends."""
 
 
 def results_of(todo: Pass, run: Run, days: Days, buckets: int | None = None) -> Results:
     """Compute a pass by the engine of the run's tables. `buckets`: None chooses a number by the size of the events."""
-    engine = OfProcess if run.tables.session is None else OfSpark
+    engine = LocalResults if run.tables.session is None else SparkResults
     return engine(todo, run, days, buckets)

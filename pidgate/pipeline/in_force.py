@@ -1,4 +1,4 @@
-"""What the newest config and topology events say: quotas in force, expiry of producer ids, brokers."""
+"""Quotas in force, expiry of producer ids, and brokers, from the newest config and topology events."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
 
 
 def windows(settings: ProducerIdSettings, during_ms: int) -> float:
-    """Return how many windows' ids a bucket admits within this time, less one id: it may begin full."""
+    """Return the factor of a rate in the most ids that a bucket admits within this time: factor * rate + 1.
+
+    The bucket may be full at first.
+    """
     return float(settings.burst) + during_ms / settings.window_ms
 
 

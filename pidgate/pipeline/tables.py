@@ -95,11 +95,11 @@ class Tables:
         return self.query_at(f"results/{name}", sql, **values)
 
     def known(self, name: str, sql: str = "from found", **values: Any) -> Rows | None:
-        """Return the same; None if the job was not run."""
+        """Return the same as `query`, or None if the job was not run."""
         return self.query(name, sql, **values) if self.exists("results", name) else None
 
     def query_at(self, folder: str, sql: str = "from found", **values: Any) -> Rows:
-        """Return the same of a folder of Parquet files."""
+        """Return the rows of a query over a folder of Parquet files, which the query calls `found`."""
         return rows_of(self.files.dataset(self._where(folder)), sql, **values)
 
 

@@ -110,17 +110,17 @@ def write_recommendations(run: Run, say: common.Say, days: Days = EVER, asked: A
     question = _question(run.tables, asked)
     remember_ms = settings(question.config).remember_ms
     found = results_of(Pass((RECOMMEND,), remember_ms, question.expiry_ms, question), run, days)
-    begun = question.begun(found.each("recommend_extent", lambda extent: extent).to_pylist())
-    if begun is None:
+    shared = question.shared_totals(found.each("recommend_extent", lambda extent: extent).to_pylist())
+    if shared is None:
         raise HistoryEmpty("no decision event names a user, so there is nobody to recommend a quota for.")
     say(
-        f"{about_duration(begun['history_ms'])} of history with data, the last "
-        f"{about_duration(begun['end_ms'] - begun['split_ms'])} kept back to judge. Healthy are ids "
+        f"{about_duration(shared['history_ms'])} of history with data, the last "
+        f"{about_duration(shared['end_ms'] - shared['split_ms'])} kept back to judge. Healthy are ids "
         f"{HEALTHY_BY[question.healthy_by]}."
     )
     for name in ("recommendations", "recommend_candidates"):
         found.write(run, name)
-    totals = totals_of(question, begun, run.query("recommendations", SUMMED))
+    totals = totals_of(question, shared, run.query("recommendations", SUMMED))
     run.write("recommend_totals", pa.Table.from_pylist([totals], TOTALS))
     for sentence in overall(totals):
         say(sentence)

@@ -75,11 +75,7 @@ def run(
         console.print(
             f"There are no events in {common.DEFAULT_TABLES}: this is the sample of made-up users, in {root.root}."
         )
-    names = [
-        *(["ingest"] if kafka is not None else []),
-        *todo,
-        *([REPORT] if with_report else []),
-    ]
+    names = [*(["ingest"] if kafka is not None else []), *todo, *([REPORT] if with_report else [])]
     progress = common.Progress(console, names)
     if kafka is not None:
         with _named(progress, "ingest"):

@@ -42,12 +42,12 @@ class Plan:
 
 
 Ask = Callable[[Callable[[pa.Table], pa.Table]], pa.Table]
-"""Function that calls another one with each part of failover_past, and returns what that returns, together."""
+"""Function that applies another one to each part of failover_past, and returns the resulting tables as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a question reads: the past, and what is the same for all quotas."""
+    """The past, and the settings that are the same for all quotas."""
 
     ask: Ask
     shares: Shares

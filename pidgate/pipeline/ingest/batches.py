@@ -137,10 +137,7 @@ def numbers_seen(files: Files) -> pa.Table:
 def losses_between(
     expected: Mapping[str, int], arrived: pa.Table, first_held: Mapping[str, int], topic_id: str
 ) -> tuple[seqs.Loss, ...]:
-    """Return the offsets between the expected and the received ones, without holes not made by retention.
-
-    Pure.
-    """
+    """Return the offsets that retention deleted between the expected and the received ones. Pure."""
     place = ["kafka_partition", "kafka_offset"]
     in_order = arrived.filter(arrived["kafka_partition"].is_valid()).sort_by(
         [(name, "ascending") for name in place]

@@ -38,8 +38,7 @@ GROUP: Final = "pidgate-ingest"
 """Required by librdkafka. No offsets are committed to it."""
 RECORDS_PER_TASK: Final = 50_000
 READ_PATIENCE_S: Final = 60.0
-"""Time without records after which reading fails. A new leader may briefly end before the requested offset.
-"""
+"""Time without records after which reading fails. A new leader may briefly end before the requested offset."""
 _AT_ONCE: Final = 5_000
 _LOOK_EVERY_S: Final = 0.5
 _QUEUE_KB: Final = 16_384
@@ -60,8 +59,34 @@ class Offsets:
     end: Mapping[str, int]
 
 
+class Span(NamedTuple):
+    """Offsets of one partition, or range(1) of a landed file."""
+
+    partition: str
+    offsets: range
+
+
+def spans(wanted: Mapping[str, range], most: int = RECORDS_PER_TASK) -> list[list[Span]]:
+    """Distribute offsets evenly over the fewest tasks with at most `most` each."""
+    total = sum(map(len, wanted.values()))
+    tasks = -(-total // most)
+    each = -(-total // max(1, tasks))
+    found: list[list[Span]] = [[] for _ in range(tasks)]
+    room, task = each, 0
+    for partition, offsets in sorted(wanted.items()):
+        while offsets:
+            if not room:
+                room, task = each, task + 1
+            part, offsets = offsets[:room], offsets[room:]
+            found[task].append(Span(partition, part))
+            room -= len(part)
+    return found
+
+
 class Topic:
     """One topic, and the librdkafka settings to read it."""
+
+    tasks = staticmethod(spans)
 
     def __init__(
         self, bootstrap_servers: str, name: str, settings: Mapping[str, str], patience_s: float = PATIENCE_S
@@ -103,9 +128,6 @@ class Topic:
             return dict(waiting)
         return {p: one[: max(1, len(one) * most // total)] for p, one in waiting.items()}
 
-    def tasks(self, wanted: Mapping[str, range]) -> list[list[Span]]:
-        return spans(wanted)
-
     def reader(self, *, stop_at_loss: bool) -> Callable[[Sequence[Span]], Iterator[Record]]:
         """Return the reader of a task's records."""
         return Source(self.bootstrap_servers, self.name, self.settings, stop_at_loss=stop_at_loss).records
@@ -140,30 +162,6 @@ class Topic:
 
 
 # In the tasks
-
-
-class Span(NamedTuple):
-    """Offsets of one partition, or range(1) of a landed file."""
-
-    partition: str
-    offsets: range
-
-
-def spans(wanted: Mapping[str, range], most: int = RECORDS_PER_TASK) -> list[list[Span]]:
-    """Distribute offsets evenly over the fewest tasks with at most `most` each."""
-    total = sum(map(len, wanted.values()))
-    tasks = -(-total // most)
-    each = -(-total // max(1, tasks))
-    found: list[list[Span]] = [[] for _ in range(tasks)]
-    room, task = each, 0
-    for partition, offsets in sorted(wanted.items()):
-        while offsets:
-            if not room:
-                room, task = each, task + 1
-            part, offsets = offsets[:room], offsets[room:]
-            found[task].append(Span(partition, part))
-            room -= len(part)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

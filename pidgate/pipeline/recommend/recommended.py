@@ -76,8 +76,8 @@ class Question:
         """Largest share of a cluster's states on one broker; 1 without topology, an upper bound."""
         return max(self.shares.get(in_force.UNKNOWN_TOPIC, {}).values(), default=1.0)
 
-    def begun(self, extent: Iterable[Row]) -> Row | None:
-        """Return the columns of TOTALS that no user changes; None if no decision names a user.
+    def shared_totals(self, extent: Iterable[Row]) -> Row | None:
+        """Return the columns of TOTALS that do not depend on users; None if no decision names a user.
 
         `extent`: the days of the history. Days without any event are a gap, and no evidence of rest.
         """
@@ -115,7 +115,10 @@ def by_user(question: Question, tables: ArrowTables) -> dict[str, pa.Table]:
     with Kernel({"seen": tables["seen"]}) as kernel:
         kernel.run("recommend/by_user")
         stories = {row["user"]: row for row in kernel.table("stories").to_pylist()}
-    totals, quota_of = question.begun(tables["extent"].to_pylist()), in_force.quotas_of(question.config)
+    totals, quota_of = (
+        question.shared_totals(tables["extent"].to_pylist()),
+        in_force.quotas_of(question.config),
+    )
     rows: list[Row] = []
     tried: list[Row] = []
     if totals is not None and len(tables["history"]):
@@ -179,15 +182,15 @@ SUMMED: Final = (
 """The columns of recommendations that totals_of() reads."""
 
 
-def totals_of(question: Question, begun: Row, rows: Sequence[Row]) -> Row:
-    """Return the row of recommend_totals: `begun`, and the sums over all users."""
+def totals_of(question: Question, shared: Row, rows: Sequence[Row]) -> Row:
+    """Return the row of recommend_totals: `shared`, and the sums over all users."""
     rated = [row for row in rows if row["action"] != Action.NONE]
     healthy = [row for row in rated if not row["rogue_ids"]]
     rates = sorted(row["mended_rate"] for row in healthy)
     default = rounded_up(rates[ceil(DEFAULT_COVERS * len(rates)) - 1]) if rates else None
     partitions = fsum(row["partitions_per_id"] for row in healthy) / max(1, len(healthy))
     return {
-        **begun,
+        **shared,
         "default_users": len(healthy),
         "default_rate": default,
         "default_covers": 0 if default is None else bisect_right(rates, default),
