@@ -31,13 +31,6 @@ class Days:
         since = f" from {self.since}" if self.since else ""
         return since + (f" to {self.until}" if self.until else "")
 
-    @property
-    def condition(self) -> str:
-        """Return the range in SQL. `day` is a partition folder, so other days are not opened."""
-        bounds = [f"day >= '{self.since}'"] if self.since is not None else []
-        bounds += [f"day <= '{self.until}'"] if self.until is not None else []
-        return " and ".join(bounds) or "true"
-
     def has(self, path: str) -> bool:
         """Return whether a file lies in the folder of one of these days, or of none."""
         day = path.partition("/day=")[2].partition("/")[0]

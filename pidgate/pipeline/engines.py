@@ -11,9 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
-from itertools import accumulate, groupby
 from typing import Final
 
 import pyarrow as pa
@@ -22,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.dealing import Placed, dealt, dealt_to_parts, place_by_id, place_by_user
-from pidgate.pipeline.files import Files
+from pidgate.pipeline.files import Files, in_shares
 from pidgate.pipeline.kernels import ArrowTables
 from pidgate.pipeline.passes import Pass, Read, Reads
 from pidgate.pipeline.runs import Run
@@ -39,11 +37,6 @@ FEWEST_BUCKETS: Final = 32
 Done = Callable[[pa.Table], pa.Table]
 
 
-class Engine(StrEnum):
-    SPARK = "spark"
-    LOCAL = "local"
-
-
 # Events
 
 
@@ -57,7 +50,7 @@ class Share:
 
     def dealt(self, files: Files, placed: Placed, number: int) -> Iterator[tuple[int, str, pa.Table]]:
         """Yield (place, name, rows)."""
-        events = files.dataset_of(self.paths, table_schema(self.name))
+        events = files.dataset(self.paths, table_schema(self.name))
         table = events.to_table(self.read.names, filter=self.read.where)
         for place, rows in dealt(table, placed(table, number), number):
             yield place, self.name, rows
@@ -65,13 +58,11 @@ class Share:
 
 def shares_of(tables: Tables, reads: Reads, days: Days) -> list[Share]:
     """Return all events to read, in shares of about BYTES_OF_TASK. Folders of other days are not opened."""
-    found = []
-    for name, read in reads.items():
-        sizes = tables.event_sizes(name, days)
-        before = accumulate(sizes.values(), initial=0)
-        shares = groupby(zip(sizes, before, strict=False), key=lambda one: one[1] // BYTES_OF_TASK)
-        found += [Share(name, read, [path for path, _ in share]) for _, share in shares]
-    return found
+    return [
+        Share(name, read, paths)
+        for name, read in reads.items()
+        for paths in in_shares(tables.event_sizes(name, days), BYTES_OF_TASK)
+    ]
 
 
 def _buckets_of(tables: Tables, fewest: int) -> int:
@@ -82,8 +73,8 @@ def _buckets_of(tables: Tables, fewest: int) -> int:
 # Spark
 
 
-class OfSpark:
-    """Results in a file for each part, which tasks of Spark have written to the run's folder."""
+class SparkResults:
+    """Results that Spark's tasks have written to the run's folder, in a file for each part."""
 
     def __init__(self, todo: Pass, run: Run, days: Days, buckets: int | None) -> None:
         self._todo, self._tables = todo, run.tables
@@ -111,10 +102,10 @@ class OfSpark:
 
     def write(self, run: Run, name: str) -> None:
         """Make one result a part of a job's run."""
-        run.take(name, f"{self._folder}/{name}")
+        run.take_folder(name, f"{self._folder}/{name}")
 
     def each(self, name: str, do: Done) -> pa.Table:
-        """Return, together, what a function makes of the parts of a result: it must be small."""
+        """Apply a function to each part of a result; return its tables as one, which must be small."""
         root, schema = self._tables.files.full(""), self._todo.results[name]
 
         def done(path: str) -> Iterator[pa.RecordBatch]:
@@ -151,8 +142,8 @@ def _write_part(todo: Pass, root: str, folder: str, batches: Batches) -> Iterato
 # This process alone
 
 
-class OfProcess:
-    """The same in memory, a dictionary for each part."""
+class LocalResults:
+    """Results in memory, as a dictionary for each part."""
 
     def __init__(self, todo: Pass, run: Run, days: Days, buckets: int | None) -> None:
         parts = os.cpu_count() or 2
@@ -184,11 +175,11 @@ def _dealt_here(
     return found
 
 
-Results = OfSpark | OfProcess
+Results = SparkResults | LocalResults
 """The results of a pass, readable until the run of all jobs ends."""
 
 
 def results_of(todo: Pass, run: Run, days: Days, buckets: int | None = None) -> Results:
     """Compute a pass by the engine of the run's tables. `buckets`: None chooses a number by the size of the events."""
-    engine = OfProcess if run.tables.session is None else OfSpark
+    engine = LocalResults if run.tables.session is None else SparkResults
     return engine(todo, run, days, buckets)

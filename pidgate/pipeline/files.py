@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,17 +53,10 @@ class Files:
         """Yield the paths of all files below a folder except hidden ones."""
         yield from filter(is_data, self.sizes(folder))
 
-    def dataset(self, folder: str, schema: pa.Schema | None = None) -> ds.Dataset:
-        """Return the Parquet files below a folder, with folders such as day=2026-11-21 as columns."""
-        return ds.dataset(
-            self._at(folder), schema, format="parquet", filesystem=self._system, partitioning="hive"
-        )
-
-    def dataset_of(self, paths: Sequence[str], schema: pa.Schema) -> ds.Dataset:
-        """Return these Parquet files."""
-        return ds.dataset(
-            [self._at(path) for path in paths], schema, format="parquet", filesystem=self._system
-        )
+    def dataset(self, where: str | Sequence[str], schema: pa.Schema | None = None) -> ds.Dataset:
+        """Return Parquet files, or all below a folder, with folders such as day=2026-11-21 as columns."""
+        places = self._at(where) if isinstance(where, str) else [self._at(path) for path in where]
+        return ds.dataset(places, schema, format="parquet", filesystem=self._system, partitioning="hive")
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or folder and create the parent; a file replaces an existing one.
@@ -73,10 +67,6 @@ class Files:
         place = self._at(target)
         self._make_folder_of(place)
         self._system.move(self._at(source), place)
-
-    def copy(self, source: str, target: str) -> None:
-        """Copy a file, replacing an existing one."""
-        self._system.copy_file(self._at(source), self._at(target))
 
     def swap(self, source: str, target: str, old: str) -> None:
         """Replace a folder by another and keep the old one at `old`; does nothing without the source.
@@ -90,7 +80,7 @@ class Files:
         if self.is_store:
             self.remove(target)
             for path in self.sizes(source):
-                self.copy(path, f"{target}{path.removeprefix(source)}")
+                self._system.copy_file(self._at(path), self._at(f"{target}{path.removeprefix(source)}"))
             return
         if self.exists(old):
             self.remove(target)
@@ -224,6 +214,13 @@ class Files:
 def is_data(path: str) -> bool:
     """Return whether a file is not hidden."""
     return not path.rpartition("/")[2].startswith((".", "_"))
+
+
+def in_shares(sizes: Mapping[str, int], share_bytes: int) -> list[list[str]]:
+    """Divide files, in order, into shares of about this size, each below it but for its last file."""
+    before = accumulate(sizes.values(), initial=0)
+    shares = groupby(zip(sizes, before, strict=False), key=lambda one: one[1] // share_bytes)
+    return [[path for path, _ in share] for _, share in shares]
 
 
 def opened(root: str) -> tuple[fs.FileSystem, str]:

@@ -1,4 +1,4 @@
-"""What the newest config and topology events say: quotas in force, expiry of producer ids, brokers."""
+"""Quotas in force, expiry of producer ids, and brokers, from the newest config and topology events."""
 
 from __future__ import annotations
 
@@ -30,15 +30,10 @@ def newest_event(tables: Tables, event_type: str, where: str = "true") -> InForc
     return next(iter(tables.query_events(event_type, newest)), None)
 
 
-def newest_value(tables: Tables, event_type: str, column: str) -> int | None:
-    """Return the newest value above 0 in all events of a type, or None."""
-    newest = f"select {column} as value from found where {column} > 0 order by wall_time_ms desc, value desc limit 1"
-    return next((row["value"] for row in tables.query_events(event_type, newest)), None)
-
-
 def expiration_ms(tables: Tables) -> int:
     """Return the brokers' producer.id.expiration.ms; Kafka's default if no event has it."""
-    return newest_value(tables, "topology", "producer_id_expiration_ms") or REMEMBER_MS
+    told = newest_event(tables, "topology", "producer_id_expiration_ms > 0")
+    return REMEMBER_MS if told is None else int(told["producer_id_expiration_ms"])
 
 
 def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
@@ -59,7 +54,10 @@ def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
 
 
 def windows(settings: ProducerIdSettings, during_ms: int) -> float:
-    """Return how many windows' ids a bucket admits within this time, less one id: it may begin full."""
+    """Return the factor of a rate in the most ids that a bucket admits within this time: factor * rate + 1.
+
+    The bucket may be full at first.
+    """
     return float(settings.burst) + during_ms / settings.window_ms
 
 

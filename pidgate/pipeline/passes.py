@@ -59,9 +59,9 @@ class Job:
 
     results: Mapping[str, pa.Schema]
     partial: Sequence[str]
-    """Tables of a bucket that go on to the parts. One without a user or a block goes to all of them."""
+    """Tables of a bucket that go to the parts; a table without a user or a block, to every part."""
     of_part: Callable[[Pass, ArrowTables], dict[str, pa.Table]]
-    """Function from the partial tables (and those by user) to the results."""
+    """Function from the partial tables, and the events by user, to the results."""
     by_id: Reads = field(default_factory=dict)
     """More events by producer id, or more columns."""
     by_user: Reads = field(default_factory=dict)

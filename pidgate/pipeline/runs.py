@@ -30,7 +30,7 @@ class Run:
         path = f"{self.folder}/written/results/{name}/part-0.parquet"
         self.tables.files.write_table(path, table)
 
-    def take(self, name: str, folder: str) -> None:
+    def take_folder(self, name: str, folder: str) -> None:
         """Make a folder of Parquet files a result."""
         self.place("results", name)
         self.tables.files.swap(folder, f"{self.folder}/written/results/{name}", f"{folder}.replaced")

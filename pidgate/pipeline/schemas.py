@@ -51,11 +51,6 @@ def folder_of(event_type: str, day: int, bucket: int) -> str:
     return f"events/{event_type}/day={date(1970, 1, 1) + timedelta(days=day)}/bucket={bucket}"
 
 
-def is_event(name: str) -> bool:
-    """Return whether this is the name of an event type, rather than of the labels of ids."""
-    return name in EVENT_TYPES
-
-
 LABELS_OF_IDS = "labels_ids"
 _LABELS_OF_IDS = schema_of("string: user; int64: producer_id; bool: healthy; string: pattern")
 """Ground truth for each generated id."""

@@ -17,9 +17,7 @@ from pyspark.sql import SparkSession
 from pidgate.pipeline.errors import JavaUnfit, SparkUnfit
 
 SPARK = "4.1."
-LOCAL = "local[*]"
 Setting = bool | float | int | str | None
-REMOTE = "sc://"
 _SETTINGS: dict[str, Setting] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
@@ -45,7 +43,7 @@ def spark_session(job: str, *, master: str | None = None, memory: str = "2g") ->
     """
     check_spark(pyspark.__version__)
     builder = SparkSession.builder.appName(f"pidgate {job}").config(map=_SETTINGS)
-    remote = master if master is not None and master.startswith(REMOTE) else os.environ.get("SPARK_REMOTE")
+    remote = master if master is not None and master.startswith("sc://") else os.environ.get("SPARK_REMOTE")
     if remote is not None:
         spark = builder.remote(remote).getOrCreate()
         # The server's version, which may differ from the client's.
@@ -54,7 +52,7 @@ def spark_session(job: str, *, master: str | None = None, memory: str = "2g") ->
     builder = builder.config(map=_processes())
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ["JAVA_HOME"] = str(java_home())
-        builder = builder.master(master or LOCAL).config(map=_embedded(memory))
+        builder = builder.master(master or "local[*]").config(map=_embedded(memory))
     elif master is not None:
         builder = builder.master(master)
     on_interrupt = signal.getsignal(signal.SIGINT)

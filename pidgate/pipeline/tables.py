@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import HistoryEmpty
 from pidgate.pipeline.files import Files, is_data
-from pidgate.pipeline.schemas import PARTITIONS, is_event, table_schema
+from pidgate.pipeline.schemas import LABELS_OF_IDS, PARTITIONS, table_schema
 from pidgate.pipeline.swaps import Swaps
 
 Rows = list[dict[str, Any]]
@@ -65,7 +65,7 @@ class Tables:
         return {path: size for path, size in sizes.items() if is_data(path) and days.has(path)}
 
     def _place(self, name: str) -> str:
-        return self._where("events", name) if is_event(name) else self._where(name)
+        return self._where(name) if name == LABELS_OF_IDS else self._where("events", name)
 
     def query_events(self, event_type: str, sql: str) -> Rows:
         """Return the rows of a query over all events of a type, which the query calls `found`."""
@@ -77,9 +77,9 @@ class Tables:
 
     def check_events(self, event_type: str, days: Days = EVER) -> None:
         """Raise HistoryEmpty if there are no events of these days."""
-        if self.query_events(event_type, f"select 1 from found where {days.condition} limit 1"):
+        if self.event_sizes(event_type, days):
             return
-        if self.query_events(event_type, "select 1 from found limit 1"):
+        if self.event_sizes(event_type):
             raise HistoryEmpty(
                 f"no {event_type} events{days} under {self.path('events')}: choose other days with --since and --until."
             )
@@ -95,11 +95,11 @@ class Tables:
         return self.query_at(f"results/{name}", sql, **values)
 
     def known(self, name: str, sql: str = "from found", **values: Any) -> Rows | None:
-        """Return the same; None if the job was not run."""
+        """Return the same as `query`, or None if the job was not run."""
         return self.query(name, sql, **values) if self.exists("results", name) else None
 
     def query_at(self, folder: str, sql: str = "from found", **values: Any) -> Rows:
-        """Return the same of a folder of Parquet files."""
+        """Return the rows of a query over a folder of Parquet files, which the query calls `found`."""
         return rows_of(self.files.dataset(self._where(folder)), sql, **values)
 
 

@@ -85,38 +85,38 @@ def names_of(places: Sequence[Place], app: str) -> tuple[str, str | None]:
     return client, (addresses.pop() or None) if len(addresses) == 1 else None
 
 
-def source_features(source: Source, one_in: int) -> SourceFeatures:
-    """Return the features of a source. `one_in`: ids of which one is in the sample."""
+def source_features(source: Source) -> SourceFeatures:
+    """Return the features of a source."""
     lives = [life for place in source.places for life in place.lives if life.started_ms is not None]
     used = [life for life in lives if life.requests is not None]
-    requests = [life.requests or 0 for life in used]
-    refused = one_in * sum(life.refused for life in lives)
+    refused = _ids(life for life in lives if life.refused)
     active_ms = _active_ms(lives)
-    closed = [life.was_cut for life in lives if life.was_cut is not None]
+    closed = [life for life in lives if life.was_cut is not None]
     codes = [life.error_code for life in lives if life.error_code is not None]
     return SourceFeatures(
         new_ids=source.new_ids - refused,
         refused_ids=refused,
-        used=one_in * len(used),
-        one_request=_mean(one <= 1 for one in requests),
-        two_requests=_mean(one <= 2 for one in requests),
-        requests=_mean(requests),
-        short_lived=_mean(_life_ms(life) < SHORT_LIFE_MS for life in used),
-        life_ms=_geometric_mean(map(_life_ms, used)),
-        failed=_mean(life.failed for life in used),
+        used=_ids(used),
+        one_request=_mean(used, lambda life: (life.requests or 0) <= 1),
+        two_requests=_mean(used, lambda life: (life.requests or 0) <= 2),
+        requests=_mean(used, lambda life: life.requests or 0),
+        short_lived=_mean(used, lambda life: _life_ms(life) < SHORT_LIFE_MS),
+        life_ms=_geometric_mean(used, _life_ms),
+        failed=_mean(used, lambda life: life.failed),
         error_code=min(codes, default=nan),
-        transactional=_mean(life.transactional for life in lives),
-        names=one_in * len({life.name for life in lives if life.name is not None}),
-        connections=1 / _mean(_ids_per_connection(source)),
-        alive=one_in * sum(map(_life_ms, lives)) / active_ms,
+        transactional=_mean(lives, lambda life: life.transactional),
+        names=sum({life.name: life.one_in for life in lives if life.name is not None}.values()),
+        connections=_connections_per_id(source),
+        alive=_sum(lives, _life_ms) / active_ms,
         active_ms=active_ms,
-        resets=_mean(closed),
+        resets=_mean(closed, lambda life: life.was_cut or False),
         **cadence(start for place in source.places for start in place.starts),
     )
 
 
-def _ids_per_connection(source: Source) -> list[float]:
-    return [place.ids_per_connection for place in source.places if place.ids_per_connection is not None]
+def _connections_per_id(source: Source) -> float:
+    known = [place.ids_per_connection for place in source.places if place.ids_per_connection is not None]
+    return len(known) / sum(known) if known else nan
 
 
 def growing_ids(user: UserPicture, window: Window) -> int:
@@ -152,9 +152,7 @@ def user_features(user: UserPicture, momentary_ids: int) -> UserFeatures:
     )
 
 
-def app_features(
-    places: Sequence[Place], span: Span, one_in: int
-) -> tuple[AppFeatures, dict[str, str | None]]:
+def app_features(places: Sequence[Place], span: Span) -> tuple[AppFeatures, dict[str, str | None]]:
     """Return the features of an application's calm places, plus address and client id of its largest crowds."""
     lives = [life for place in places for life in place.lives]
     late = [life for life in lives if (life.started_ms or 0) > span.head_until_ms]
@@ -171,20 +169,20 @@ def app_features(
         lambda alike: len({place.address for place in alike}),
     )
     features = AppFeatures(
-        ids=one_in * len(lives),
-        new_ids=sum(place.new_ids for place in places) - one_in * sum(life.refused for life in lives),
-        late_ids=one_in * len(late),
-        late_long=_mean(_stay_ms(life) >= span.long_ms for life in late),
-        over_life_ms=_geometric_mean(map(_stay_ms, over)),
-        long_ids=one_in * len(long_lived),
-        long_time=sum(map(_stay_ms, long_lived)) / max(1, sum(map(_stay_ms, lives))),
-        alive=one_in * sum(map(_stay_ms, lives)) / _active_ms(lives, _GONE_MS),
-        starts_rhythm=_rhythm([life.seen_ms for life in late]),
-        ends_rhythm=_rhythm([life.gone_ms for life in over]),
+        ids=_ids(lives),
+        new_ids=sum(place.new_ids for place in places) - _ids(life for life in lives if life.refused),
+        late_ids=_ids(late),
+        late_long=_mean(late, lambda life: _stay_ms(life) >= span.long_ms),
+        over_life_ms=_geometric_mean(over, _stay_ms),
+        long_ids=_ids(long_lived),
+        long_time=_sum(long_lived, _stay_ms) / max(1, _sum(lives, _stay_ms)),
+        alive=_sum(lives, _stay_ms) / _active_ms(lives, _GONE_MS),
+        starts_rhythm=_rhythm(late, lambda life: life.seen_ms),
+        ends_rhythm=_rhythm(over, _GONE_MS),
         met_at_address=at_address.met,
-        alive_at_address=one_in * at_address.alive,
+        alive_at_address=at_address.alive,
         met_at_client_id=at_client_id.met,
-        alive_at_client_id=one_in * at_client_id.alive,
+        alive_at_client_id=at_client_id.alive,
         **_sessions(lives, span),
     )
     return features, {"crowd_address": at_address.key, "crowd_client_id": at_client_id.key}
@@ -207,7 +205,7 @@ def _largest_crowd(
     crowds = []
     for name, alike in by_key.items():
         lives = [life for place in alike for life in place.lives]
-        crowds.append(_Crowd(met(alike), sum(map(_stay_ms, lives)) / _active_ms(lives, _GONE_MS), name))
+        crowds.append(_Crowd(met(alike), _sum(lives, _stay_ms) / _active_ms(lives, _GONE_MS), name))
     return max(crowds, default=_Crowd())
 
 
@@ -284,15 +282,29 @@ def _active_ms(lives: Sequence[Life], end: Callable[[Life], int] = attrgetter("e
     return max(1, max(map(end, lives)) - min(life.seen_ms for life in lives)) if lives else 1
 
 
-def _mean(values: Iterable[float]) -> float:
-    known = list(values)
-    return sum(known) / len(known) if known else nan
+# Each life counts for all ids for which it stands.
 
 
-def _geometric_mean(values: Iterable[int]) -> float:
-    return math.exp(_mean(math.log(max(1, value)) for value in values))
+def _ids(lives: Iterable[Life]) -> int:
+    return sum(life.one_in for life in lives)
 
 
-def _rhythm(times_ms: Sequence[int]) -> float:
-    turns = [at_ms % DAY_MS * math.tau / DAY_MS for at_ms in times_ms]
-    return math.hypot(_mean(map(math.cos, turns)), _mean(map(math.sin, turns)))
+def _sum(lives: Iterable[Life], of: Callable[[Life], float]) -> float:
+    return sum(life.one_in * of(life) for life in lives)
+
+
+def _mean(lives: Sequence[Life], of: Callable[[Life], float]) -> float:
+    return _sum(lives, of) / _ids(lives) if lives else nan
+
+
+def _geometric_mean(lives: Sequence[Life], of: Callable[[Life], int]) -> float:
+    return math.exp(_mean(lives, lambda life: math.log(max(1, of(life)))))
+
+
+def _rhythm(lives: Sequence[Life], at_ms: Callable[[Life], int]) -> float:
+    def turn(life: Life) -> float:
+        return at_ms(life) % DAY_MS * math.tau / DAY_MS
+
+    return math.hypot(
+        _mean(lives, lambda life: math.cos(turn(life))), _mean(lives, lambda life: math.sin(turn(life)))
+    )

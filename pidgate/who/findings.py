@@ -78,7 +78,7 @@ def findings(user: UserPicture, window: Window) -> list[Finding]:
 def _judge_sources(user: UserPicture) -> tuple[list[_Judged], list[Source]]:
     judged, calm = [], []
     for source in sources_of(user.places):
-        features = source_features(source, user.one_in)
+        features = source_features(source)
         pattern = pattern_of(SOURCES, features)
         if pattern is None:
             calm.append(source)
@@ -94,7 +94,7 @@ def _judge_apps(user: UserPicture, calm: Sequence[Source], span: Span) -> list[_
         apps.setdefault(source.app, []).extend(source.places)
     judged = []
     for app, places in apps.items():
-        features, crowds = app_features(places, span, user.one_in)
+        features, crowds = app_features(places, span)
         pattern = pattern_of(APPS, features)
         if pattern is not None:
             row = _row(features, *names_of(places, app), places) | crowds

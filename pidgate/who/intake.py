@@ -63,7 +63,7 @@ class Intake:
         self.tally.count_connections(user, many if phase == b"open" else -many)
         if reason in _BY_CLIENT and connection_id != b"null":
             was_cut = reason == b"reset"
-            self.tally.add_close(user, incarnation, int(connection_id), int(at_ms), was_cut=was_cut)
+            self.tally.add_close(incarnation, int(connection_id), int(at_ms), was_cut=was_cut)
 
     def _tick(self, value: bytes, judged: bool) -> None:
         """Record the number of an event with a newer gateway's type: it cannot be read, but it is not lost."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pidgate.events.definitions import ConfigEvent
@@ -134,7 +134,6 @@ def _quotas_in_force(
 
 
 def _paint(user: UserTally, tally: Tally, window: Window, quotas: tuple[Quotas, str] | None) -> UserPicture:
-    user.note_ends()
     details = list(user.ids)
     one_in = user.ids.one_in
     over = [one for one in details if one.last_ms >= 0]
@@ -208,7 +207,7 @@ def _named(names: Names) -> Named:
 
 def _is_open(one: IdTally) -> bool:
     """Return whether an id is in use: used and not reported yet. Usage is reported when its connections close."""
-    return one.used and one.last_ms < 0 and not one.refused and one.closed_ms < 0
+    return one.used and one.last_ms < 0 and not one.refused and one.closed is None
 
 
 def _life_ms(one: IdTally, window: Window) -> int | None:
@@ -246,11 +245,13 @@ def _places(user: UserTally, details: list[IdTally], window: Window) -> tuple[Pl
 def _place(
     place: PlaceTally,
     user: UserTally,
-    details: Sequence[IdTally],
+    details: Collection[IdTally],
     connections: Sequence[ConnectionTally],
     window: Window,
 ) -> Place:
     names = place.names.top(1)
+    kept = place.ids.values()
+    details, one_in = (kept, 1) if place.is_whole else (details, user.ids.one_in)
     return Place(
         address=place.address,
         family=place.family,
@@ -258,16 +259,13 @@ def _place(
         names=len(place.names),
         software=place.software,
         new_ids=place.new_ids,
-        starts=tuple(
-            Start(at_ms, None if (one := user.ids.get(producer_id)) is None else _gone_ms(one, window))
-            for at_ms, producer_id in place.starts
-        ),
-        lives=tuple(_life(one, window) for one in details if one.used),
+        starts=tuple(Start(one.started_ms, _gone_ms(one, window)) for one in kept if one.started_ms >= 0),
+        lives=tuple(_life(one, window, one_in) for one in details if one.used),
         ids_per_connection=sum(one.ids for one in connections) / len(connections) if connections else None,
     )
 
 
-def _life(one: IdTally, window: Window) -> Life:
+def _life(one: IdTally, window: Window, one_in: int) -> Life:
     is_reported = one.last_ms >= 0
     has_failed = is_reported and one.error_ms >= one.last_ms
     return Life(
@@ -275,13 +273,14 @@ def _life(one: IdTally, window: Window) -> Life:
         seen_ms=one.started_ms if one.started_ms >= 0 else one.first_ms,
         end_ms=_end_ms(one, window),
         gone_ms=_gone_ms(one, window),
-        was_cut=one.was_cut if one.closed_ms >= 0 else None,
+        was_cut=None if one.closed is None else one.closed[1],
         requests=one.requests if is_reported else None,
         refused=one.refused,
         failed=has_failed,
         error_code=one.error_code if one.error_ms >= 0 else None,
         transactional=one.transactional,
         name=one.name,
+        one_in=one_in,
     )
 
 
@@ -292,4 +291,4 @@ def _end_ms(one: IdTally, window: Window) -> int:
 
 def _gone_ms(one: IdTally, window: Window) -> int:
     """Return when its process ended."""
-    return max(_end_ms(one, window), one.closed_ms)
+    return max(_end_ms(one, window), one.closed[0] if one.closed is not None else 0)

@@ -1,7 +1,7 @@
 """Picture of a cluster's users in plain values, for findings and reports. Pure.
 
 Counts of ids are exact. Lives and requests per id come from a sample when a user has very many ids
-(`one_in`); numbers of ids derived from it are scaled up.
+(`one_in`), but for places with few; numbers of ids derived from it are scaled up.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class Life:
     error_code: int | None = None
     transactional: bool = False
     name: str | None = None
+    one_in: int = 1
+    """Ids for which it stands; above 1 it comes from the user's sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +79,9 @@ class Place:
     software: str = ""
     new_ids: int = 0
     starts: tuple[Start, ...] = ()
-    """Starts of new ids: the newest 256."""
+    """Starts of new ids, of the newest 256."""
     lives: tuple[Life, ...] = ()
-    """Lives of ids that produced or tried to; a sample where `UserPicture.one_in` is above 1."""
+    """Lives of ids that produced or tried to: of all, or of the user's sample where the place has more than 256."""
     ids_per_connection: float | None = None
 
 

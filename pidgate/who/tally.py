@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
+from weakref import WeakValueDictionary
 from zlib import crc32
 
 from pidgate.events.definitions import (
@@ -27,6 +28,7 @@ from pidgate.who.user_tally import (
     CONNECTIONS_KEPT,
     IDS_KEPT,
     MOST_PLACES,
+    PLACE_IDS_KEPT,
     ConnectionTally,
     IdTally,
     PlaceTally,
@@ -37,6 +39,8 @@ from pidgate.who.user_tally import (
 MOST_USERS: Final = 10_000
 MOST_KEPT: Final = 200_000
 """Ids, and connections, of all users together. Above it, each user keeps half as many."""
+MOST_KEPT_IN_PLACES: Final = 1_000_000
+"""Ids of all places together. Above it, each place keeps LEAST_KEPT."""
 LEAST_KEPT: Final = 16
 MOST_PLACES_IN_ALL: Final = 30_000
 FEW_PLACES: Final = 16
@@ -76,8 +80,10 @@ class Tally:
         self._only_user = only_user
         self._ids = _Share(ids_kept)
         self._connections = _Share(CONNECTIONS_KEPT)
-        self._places = 0
+        self._places = self._in_places = 0
         self._incarnations: dict[str, int] = {}
+        self._open: WeakValueDictionary[int, ConnectionTally] = WeakValueDictionary()
+        """Connections of all ids that are kept."""
         self._closes: dict[int, tuple[int, bool]] = {}
         """Of connections that no id is known of, the newest last."""
         self._take: Mapping[type[Event], Callable[[Any], None]] = {
@@ -121,13 +127,10 @@ class Tally:
         if user is not None:
             user.connections_open += opened
 
-    def add_close(
-        self, name: str, incarnation: str, connection_id: int, at_ms: int, *, was_cut: bool
-    ) -> None:
+    def add_close(self, incarnation: str, connection_id: int, at_ms: int, *, was_cut: bool) -> None:
         """Note that a client closed or cut a connection."""
-        user, key = self.users.get(name), self._key(incarnation, connection_id)
-        connection = None if user is None else user.connections.get(key)
-        if connection is not None:
+        key = self._key(incarnation, connection_id)
+        if (connection := self._open.get(key)) is not None:
             connection.closed = at_ms, was_cut
             return
         # Its ids may still come: partitions are read at different speeds. Most connections bring none.
@@ -154,11 +157,11 @@ class Tally:
         place = self._place(user, event)
         detail = self._sight(user, place, event, event.producer_id, marks, before)
         if marks & ~before & Mark.NEW:
-            place.add_start(event.wall_time_ms, event.producer_id)
+            place.new_ids += 1
             if (refused_id := self._replaced_by(place, event)) is not None:
                 user.replaced.add(refused_id)
                 user.admitted_after += event.decision == "admit"
-            self._brought_by(user, place, event)
+            self._brought_by(user, place, detail, event)
         if detail is not None:
             detail.transactional |= event.transactional
             detail.name = event.transactional_id_hash or detail.name
@@ -220,7 +223,7 @@ class Tally:
 
     def _add_error(self, event: ProduceErrorEvent) -> None:
         user = self.users.get(event.user)
-        detail = None if user is None else user.ids.get(event.producer_id)
+        detail = None if user is None else self._known(user, self._place(user, event), event.producer_id)
         if detail is not None and event.wall_time_ms > detail.error_ms:
             detail.error_ms, detail.error_code = event.wall_time_ms, event.code
 
@@ -250,21 +253,30 @@ class Tally:
     def _sight(
         self, user: UserTally, place: PlaceTally, event: Event, producer_id: int, marks: int, before: int
     ) -> IdTally | None:
-        """Record an occurrence of an id; return its tally if it belongs to the sample."""
-        if not before & _SEEN:
+        """Record an occurrence of an id; return its tally if its place or the sample keeps one."""
+        is_first = not before & _SEEN
+        if is_first:
             user.client_ids.add(event.client_id)
             user.addresses.add(event.address)
             user.software.add(software_of(event))
             place.names.add(event.client_id)
-        detail = user.ids.get(producer_id)
+        detail = self._known(user, place, producer_id)
         if detail is None:
-            if not user.ids.takes(producer_id):
+            is_sampled = user.ids.takes(producer_id)
+            if not is_first and not is_sampled:
                 return None
             detail = IdTally(place, event.wall_time_ms)
-            user.ids.put(producer_id, detail)
-            self._ids.added(lambda: (user.ids for user in self.users.values()))
+            if is_first:
+                most = PLACE_IDS_KEPT if self._in_places < MOST_KEPT_IN_PLACES else LEAST_KEPT
+                self._in_places += place.keep(producer_id, detail, most)
+            if is_sampled:
+                user.ids.put(producer_id, detail)
+                self._ids.added(lambda: (user.ids for user in self.users.values()))
         detail.used = detail.used or bool(marks & Mark.USED)
         return detail
+
+    def _known(self, user: UserTally, place: PlaceTally, producer_id: int) -> IdTally | None:
+        return place.ids.get(producer_id) or user.ids.get(producer_id)
 
     def _place(self, user: UserTally, event: Event) -> PlaceTally:
         before = len(user.places)
@@ -272,19 +284,21 @@ class Tally:
         self._places += len(user.places) - before
         return place
 
-    def _brought_by(self, user: UserTally, place: PlaceTally, event: DecisionEvent) -> None:
+    def _brought_by(
+        self, user: UserTally, place: PlaceTally, detail: IdTally | None, event: DecisionEvent
+    ) -> None:
         if event.connection_id is None:
             return
         key = self._key(event.incarnation, event.connection_id)
-        connection = user.connections.get(key)
+        connection = self._open.get(key)
         if connection is None:
-            if not user.connections.takes(key):
-                return
-            connection = ConnectionTally(place, closed=self._closes.pop(key, None))
-            user.connections.put(key, connection)
-            self._connections.added(lambda: (user.connections for user in self.users.values()))
+            connection = self._open[key] = ConnectionTally(place, closed=self._closes.pop(key, None))
+            if user.connections.takes(key):
+                user.connections.put(key, connection)
+                self._connections.added(lambda: (user.connections for user in self.users.values()))
         connection.ids += 1
-        connection.producer_id = event.producer_id
+        if detail is not None:
+            detail.connection = connection
 
     def _key(self, incarnation: str, connection_id: int) -> int:
         process = self._incarnations.get(incarnation)

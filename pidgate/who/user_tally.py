@@ -20,8 +20,8 @@ MOST_PLACES: Final = 300
 """Places of one user. Further addresses of a family are one place without address, and as many families may have one;
 all others share one more."""
 MOST_PLACE_NAMES: Final = 50
-MOST_STARTS: Final = 256
-"""Times of new ids kept for one place."""
+PLACE_IDS_KEPT: Final = 256
+"""Newest ids of one place. While they are all of its ids, the place is judged by them, else by the user's sample."""
 MOST_CACHED_PLACES: Final = 200
 MOST_REFUSED_KEPT: Final = 10_000
 """Refused ids of one user whose return is still waited for."""
@@ -47,19 +47,19 @@ class PlaceTally:
     new_ids: int = 0
     refused: tuple[int, int] | None = None
     """The id refused last, and when its throttle ends."""
-    _starts: list[tuple[int, int]] = field(default_factory=list)
+    ids: dict[int, IdTally] = field(default_factory=dict)
+    """The newest ids first seen here, the newest last."""
+    is_whole: bool = True
+    """Whether these are all."""
 
-    def add_start(self, at_ms: int, producer_id: int) -> None:
-        """Count a new id."""
-        self.new_ids += 1
-        if len(self._starts) >= 2 * MOST_STARTS:
-            del self._starts[:MOST_STARTS]
-        self._starts.append((at_ms, producer_id))
-
-    @property
-    def starts(self) -> list[tuple[int, int]]:
-        """Return times and ids of the newest starts."""
-        return self._starts[-MOST_STARTS:]
+    def keep(self, producer_id: int, detail: IdTally, most: int) -> int:
+        """Keep one more id, in place of the oldest ones above `most`. Return by how many there are more now."""
+        before = len(self.ids)
+        self.ids[producer_id] = detail
+        while len(self.ids) > most:
+            self.is_whole = False
+            del self.ids[next(iter(self.ids))]
+        return len(self.ids) - before
 
 
 @dataclass(slots=True, eq=False)
@@ -84,18 +84,21 @@ class IdTally:
     """Hash of its transactional id."""
     error_ms: int = -1
     error_code: int = 0
-    closed_ms: int = -1
-    """When the client closed or cut the connection of its first batch; see `note_ends`."""
-    was_cut: bool = False
+    connection: ConnectionTally | None = None
+    """That of its first batch."""
+
+    @property
+    def closed(self) -> tuple[int, bool] | None:
+        """Return the end of its connection. One with several new ids says nothing of any of them."""
+        return self.connection.closed if self.connection is not None and self.connection.ids == 1 else None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class ConnectionTally:
-    """Number of new ids on one connection, and the last of them."""
+    """Number of new ids on one connection."""
 
     place: PlaceTally
     ids: int = 0
-    producer_id: int = -1
     closed: tuple[int, bool] | None = None
     """When its client closed it, and whether it was cut. None: it did not."""
 
@@ -150,13 +153,6 @@ class UserTally:
         if len(self.waiting) >= MOST_REFUSED_KEPT:
             del self.waiting[next(iter(self.waiting))]
         self.waiting[producer_id] = until_ms
-
-    def note_ends(self) -> None:
-        """Give ids the end of their connections. One with several new ids says nothing of any of them."""
-        for connection in self.connections:
-            detail = self.ids.get(connection.producer_id) if connection.ids == 1 else None
-            if detail is not None and connection.closed is not None:
-                detail.closed_ms, detail.was_cut = connection.closed
 
     def count(self, marks: int, before: int) -> None:
         """Count marks set for one of this user's ids, given its earlier marks `before`."""

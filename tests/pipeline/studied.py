@@ -27,7 +27,7 @@ from pidgate.events.definitions import (
 from pidgate.findings.patterns import Pattern
 from pidgate.pipeline.commands.common import Progress, Say, pass_over
 from pidgate.pipeline.commands.failover import answer_from
-from pidgate.pipeline.commands.run import Job, jobs, run_jobs
+from pidgate.pipeline.commands.run import jobs, run_jobs
 from pidgate.pipeline.days import EVER
 from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.failover.cascade import Heap
@@ -139,8 +139,8 @@ def study(root: Path) -> tuple[Tables, list[Event]]:
     _beside(tables, "dead_letters", DEAD_LETTERS, letters)
     hours = [("gw-1", "run", START_MS, 2_400_020, 2_400_020, 9), ("gw-2", "run", None, None, 0, 9)]
     _beside(tables, "clocks", CLOCKS, hours)
-    todo = [Job("failover", _failover) if job.name == "failover" else job for job in jobs()]
-    run_jobs(tables, todo, EVER, quiet([job.name for job in todo]))
+    todo = {**jobs(), "failover": _failover}
+    run_jobs(tables, todo, EVER, quiet([*todo]))
     return tables, events
 
 

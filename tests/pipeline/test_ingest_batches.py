@@ -16,7 +16,7 @@ from pidgate.events.writing import to_json
 from pidgate.pipeline.commands.common import duration_ms
 from pidgate.pipeline.errors import BadOption, TopicLostData, TopicMissing, raised_in_task
 from pidgate.pipeline.ingest import seqs
-from pidgate.pipeline.ingest.batches import Batches, Rules, Taken, losses_between, settle
+from pidgate.pipeline.ingest.batches import Batches, How, Taken, losses_between, settle
 from pidgate.pipeline.ingest.columns import Place, Reason, Record
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.compaction import SMALL_BYTES, compact, small_files
@@ -48,9 +48,9 @@ def lifecycle(seq: int) -> Event:
 class Stream:
     """What Spark does: hands batches over, whose offsets follow each other."""
 
-    def __init__(self, tables: Tables, rules: Rules = Rules(), topic_id: str = "t1") -> None:  # noqa: B008 - frozen
+    def __init__(self, tables: Tables, how: How = How(), topic_id: str = "t1") -> None:  # noqa: B008 - frozen
         self.tables = tables
-        self.rules = rules
+        self.how = how
         self.topic_id = topic_id
         self.first = 0
 
@@ -72,7 +72,7 @@ class Stream:
                 if at in held
             ]
 
-        return Batches(self.tables, self.log(), self.rules, self.topic_id, lambda: now, read)
+        return Batches(self.tables, self.log(), self.how, self.topic_id, lambda: now, read)
 
     def take(self, values: Sequence[Event | bytes], offset: int) -> Taken:
         end = offset + len(values)
@@ -100,7 +100,7 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(
 
     # What was committed is not asked for again, and is not taken again if it comes; an option was changed meanwhile.
     assert coming(stream, Offsets({"0": 100}, {"0": 110})) == {"0": range(106, 110)}
-    stream.rules = Rules(late_after_ms=30 * HOUR_MS)
+    stream.how = How(late_after_ms=30 * HOUR_MS)
     taken = stream.take([decision(3), late, decision(5), decision(9)], 106)
     assert (taken.events, taken.duplicates) == ({"decision": 2}, 2)
 
@@ -127,7 +127,7 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(
 def check_what_becomes_of_gaps(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """6, 7 and 8 never came; a late 7, after compaction, closes a part of the gap."""
     tables, files = stream.tables, stream.tables.files
-    account = settle(files, stream.log(), Rules(gap_after_ms=60_000), NOW_MS + 60_000)
+    account = settle(files, stream.log(), How(gap_after_ms=60_000), NOW_MS + 60_000)
     assert (account.gaps, account.missing, account.lost_offsets) == (1, 3, 100)
 
     folder = "events/decision/day=2025-11-21/bucket=7"
@@ -144,7 +144,7 @@ def check_what_becomes_of_gaps(stream: Stream, monkeypatch: pytest.MonkeyPatch) 
 
     # There are so many processes that it is forgotten; its gaps stay.
     monkeypatch.setattr(seqs, "MOST_INTERVALS", 0)
-    assert settle(files, stream.log(), Rules(gap_after_ms=0), NOW_MS).gaps == 2
+    assert settle(files, stream.log(), How(gap_after_ms=0), NOW_MS).gaps == 2
     gaps = stream.tables.query_at("gaps", "from found order by first_seq")
     assert [(row["first_seq"], row["last_seq"], row["missing"]) for row in gaps] == [(6, 6, 1), (8, 8, 1)]
     # And without the numbers seen an event would be there twice.

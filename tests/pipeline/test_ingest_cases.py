@@ -22,8 +22,9 @@ from pidgate.events.writing import to_json
 from pidgate.pipeline.cli import app
 from pidgate.pipeline.errors import OtherWriter
 from pidgate.pipeline.files import Files
+from pidgate.pipeline.ingest.batches import How
 from pidgate.pipeline.ingest.landed import Landed
-from pidgate.pipeline.ingest.loop import How, Ingest
+from pidgate.pipeline.ingest.loop import Ingest
 from tests.pipeline.jobs import commanded, running_job
 from tests.unit.events.made_up import a_decision
 

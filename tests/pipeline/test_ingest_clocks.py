@@ -60,7 +60,7 @@ def test_a_backlog_after_an_outage_is_no_slow_clock() -> None:
     assert applied(measured) == {}
     assert not shift_ms.any()
     # Nothing is known of the clock of a process that is new.
-    assert applied(clocks.measured(NONE, backlog).clocks) == {("a", 103): 2 * HOUR_MS}
+    assert applied(clocks.measured(NONE, backlog)[0]) == {("a", 103): 2 * HOUR_MS}
 
 
 def test_what_no_broker_dated_is_not_known() -> None:

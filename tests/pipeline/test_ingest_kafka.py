@@ -23,9 +23,9 @@ from confluent_kafka.cimpl import TopicPartition
 
 from pidgate.events.writing import key_of, to_json
 from pidgate.pipeline.errors import TopicLostData, TopicMissing, TopicSilent
-from pidgate.pipeline.ingest.batches import Rules, Taken
+from pidgate.pipeline.ingest.batches import How, Taken
 from pidgate.pipeline.ingest.columns import Place
-from pidgate.pipeline.ingest.loop import How, Ingest
+from pidgate.pipeline.ingest.loop import Ingest
 from pidgate.pipeline.ingest.topic import Source, Span, Topic
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.jobs import running_job
@@ -250,8 +250,7 @@ def test_a_topic_that_lost_data_stops_ingest_unless_told(
     with pytest.raises(TopicLostData, match=r"partition 0: offsets \d+ to \d+ \(\d+ records\) were deleted"):
         in_process(spark, cluster, gateways.topic, tables.root)
 
-    go_on = Rules(stop_at_loss=False)
-    batches, account = in_process(spark, cluster, gateways.topic, tables.root, rules=go_on)
+    batches, account = in_process(spark, cluster, gateways.topic, tables.root, stop_at_loss=False)
     assert sum(sum(batch.events.values()) for batch in batches) == 80
     assert account.lost_offsets == 110  # 100 events, 10 of them sent twice
     assert sum(row["missing"] for row in tables.query_at("losses")) == 110

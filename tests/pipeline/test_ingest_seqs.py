@@ -36,9 +36,11 @@ def after(before: pa.Table, arrived: list[Arrived]) -> tuple[list[tuple[Any, ...
     told = [
         dict(zip(names, row, strict=False)) | {"reason": "malformed" if row[-1] else None} for row in arrived
     ]
-    found = seqs.seen(before, pa.Table.from_pylist(told, ARRIVALS.append(pa.field("seen_ms", pa.int64()))))
-    return sorted(row[:6] for row in rows_of(found.intervals)), [
-        row[4] for row, twice in zip(arrived, found.twice, strict=True) if twice
+    seen, twice = seqs.seen(
+        before, pa.Table.from_pylist(told, ARRIVALS.append(pa.field("seen_ms", pa.int64())))
+    )
+    return sorted(row[:6] for row in rows_of(seen)), [
+        row[4] for row, is_twice in zip(arrived, twice, strict=True) if is_twice
     ]
 
 
@@ -114,7 +116,7 @@ def test_gaps_are_told_when_old_enough_with_their_cause() -> None:
     loss = seqs.Loss(
         kafka_partition=0, first_offset=0, last_offset=9, resumed_ms=50 * minute_ms, topic_id="t"
     )
-    found = seqs.settled(seen, NO_GAPS, [loss], 105 * minute_ms).gaps
+    found, *_ = seqs.settled(seen, NO_GAPS, [loss], 105 * minute_ms)
     assert [row[1:] for row in rows_of(found)] == [
         ("begins late", 1, 3, 3, 100 * minute_ms, Cause.LOST),
         ("begins late", 10, 11, 2, 102 * minute_ms, Cause.LOST),
@@ -133,7 +135,7 @@ def test_what_comes_late_closes_its_gap_and_what_is_forgotten_keeps_it() -> None
     arrived: list[Arrived] = [("gw", "here", 4, 0, 1, 90, False)]
     made, _ = after(intervals(("gw", "here", 1, 3, 1, 1), ("gw", "here", 5, 9, 2, 2)), arrived)
     seen = intervals(*made)
-    table = seqs.settled(seen, told, [], 1000).gaps
+    table, *_ = seqs.settled(seen, told, [], 1000)
     assert [row[1:4] for row in rows_of(table)] == [("gone", 2, 3)]
 
 
@@ -149,12 +151,13 @@ def test_forgotten_are_whole_processes_that_wrote_in_none_of_the_latest_batches(
     kept = {}
     for most in range(5):
         monkeypatch.setattr(seqs, "MOST_INTERVALS", most)
-        remembered = seqs.settled(intervals(*rows), NO_GAPS, [], 0).intervals
+        *_, remembered = seqs.settled(intervals(*rows), NO_GAPS, [], 0)
         kept[most] = sorted({row[1] for row in rows_of(remembered)})
     assert kept == {0: [], 1: [], 2: ["a"], 3: ["a", "c"], 4: ["a", "b", "c"]}
     arrived = pa.Table.from_pylist(
         [{"gateway_id": "gw", "incarnation": "b", "seq": 4, "seen_ms": 1}],
         ARRIVALS.append(pa.field("seen_ms", pa.int64())),
     )
-    (of_b,) = [row for row in rows_of(seqs.seen(intervals(*rows), arrived, 8).intervals) if row[1] == "b"]
+    after_8, _ = seqs.seen(intervals(*rows), arrived, 8)
+    (of_b,) = [row for row in rows_of(after_8) if row[1] == "b"]
     assert of_b == ("gw", "b", 1, 4, 1, 9_999, 8)

@@ -18,10 +18,11 @@ from pidgate.events.writing import to_json
 from pidgate.pipeline import files as files_module
 from pidgate.pipeline.errors import BadOption, OtherWriter
 from pidgate.pipeline.files import Files
+from pidgate.pipeline.ingest.batches import How
 from pidgate.pipeline.ingest.columns import Place
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.landed import Landed
-from pidgate.pipeline.ingest.loop import How, Ingest
+from pidgate.pipeline.ingest.loop import Ingest
 from pidgate.pipeline.ingest.staged import Staging
 from pidgate.pipeline.swaps import Swaps
 from tests.pipeline.jobs import running_job

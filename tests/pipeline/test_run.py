@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from pidgate.pipeline import cli
 from pidgate.pipeline.commands.common import Progress
-from pidgate.pipeline.commands.run import Job, chosen, jobs, run_jobs
+from pidgate.pipeline.commands.run import Jobs, chosen, jobs, run_jobs
 from pidgate.pipeline.days import EVER
 from pidgate.pipeline.engines import Results, results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
@@ -41,7 +41,7 @@ def met(tables: Tables) -> Tables:
 
 def test_every_job_of_the_report_has_run(studied: tuple[Tables, list[Event]]) -> None:
     tables, _ = studied
-    assert {job.name for job in jobs()} == set(JOB_OF.values())
+    assert set(jobs()) == set(JOB_OF.values())
     assert [name for name in JOB_OF if not tables.exists("results", name)] == []
 
 
@@ -57,8 +57,7 @@ def test_one_pass_computes_all_but_recommendations(met: Tables, monkeypatch: pyt
 
     monkeypatch.setattr("pidgate.pipeline.commands.run.results_of", counted)
     shared = (RATES, OFFENDERS, IDS, FAILOVER)
-    todo = [job for job in jobs() if job.name in shared]
-    run_jobs(met, todo, EVER, quiet([job.name for job in todo]))
+    run_jobs(met, chosen(jobs(), shared), EVER, quiet(shared))
     assert passes == [shared]
     assert all(
         met.exists("results", name)
@@ -71,9 +70,9 @@ def test_one_pass_computes_all_but_recommendations(met: Tables, monkeypatch: pyt
 # One that fails
 
 
-def number(value: int) -> Job:
+def number(value: int) -> Jobs:
     """A job that writes one number."""
-    return Job(f"number{value}", lambda run, _: write_number(run, value))
+    return {f"number{value}": lambda run, _: write_number(run, value)}
 
 
 def write_number(run: Run, value: int) -> None:
@@ -86,18 +85,18 @@ def test_a_job_that_fails_is_named_and_leaves_what_was_there(met: Tables) -> Non
         say("half of it")
         raise TableUnreadable("there is no floor.")
 
-    todo = [number(3), Job("breaks", breaks), number(5)]
+    todo = number(3) | {"breaks": breaks} | number(5)
     with pytest.raises(TableUnreadable) as failure:
-        run_jobs(met, todo, EVER, quiet([job.name for job in todo]))
+        run_jobs(met, todo, EVER, quiet([*todo]))
     assert len(met.query("number")) == 3
     (note,) = failure.value.__notes__
     assert "Job breaks failed" in note
 
 
 def test_only_the_jobs_that_are_named_run(met: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = [number(3), number(5), Job("ids", lambda run, _: write_number(run, 7))]
-    assert [job.name for job in chosen(every, ["ids", "number3"])] == ["number3", "ids"]
-    assert (chosen(every, ["report"]), chosen(every, None), chosen(every, [])) == ([], every, every)
+    every = number(3) | number(5) | {"ids": lambda run, _: write_number(run, 7)}
+    assert list(chosen(every, ["ids", "number3"])) == ["number3", "ids"]
+    assert (chosen(every, ["report"]), chosen(every, None), chosen(every, [])) == ({}, every, every)
     with pytest.raises(
         BadOption, match=r"--only weather: there is no such job\. Choose from number3, number5"
     ):
@@ -111,16 +110,15 @@ def test_only_the_jobs_that_are_named_run(met: Tables, monkeypatch: pytest.Monke
 
 def test_without_events_no_job_begins(tables: Tables) -> None:
     with pytest.raises(HistoryEmpty, match="no decision events"):
-        run_jobs(tables, [number(3)], EVER, quiet(["number3"]))
+        run_jobs(tables, number(3), EVER, quiet(["number3"]))
     assert not tables.exists("results", "number")
 
 
 def test_a_cluster_without_init_producer_id_leaves_out_ids(met: Tables) -> None:
     met.files.remove("events/init_producer_id")
     said: list[str] = []
-    (ids,) = (job for job in jobs() if job.name == "ids")
     with replacing(met) as run:
-        ids.write(run, said.append)
+        jobs()["ids"](run, said.append)
     assert said[0].startswith("left out: no init_producer_id events")
 
 
@@ -128,9 +126,7 @@ def test_the_command_goes_from_the_jobs_to_the_report(
     met: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one job: all of them together take minutes, and are behind the tests of the report."""
-    monkeypatch.setattr(
-        "pidgate.pipeline.commands.run.jobs", lambda *_, **__: [job for job in jobs() if job.name == "ids"]
-    )
+    monkeypatch.setattr("pidgate.pipeline.commands.run.jobs", lambda *_, **__: chosen(jobs(), ["ids"]))
     output = tmp_path / "r.html"
 
     done = CliRunner().invoke(cli.app, ["run", "--tables", met.root, "--output", str(output), "--json"])

@@ -139,7 +139,7 @@ def take(tally: Tally, tables: Mapping[str, pa.Table]) -> None:
         tally.count_connections(row["user"], row["count"] if row["phase"] == "open" else -row["count"])
         if row["close_reason"] in _BY_CLIENT:
             was_cut = row["close_reason"] == "reset"
-            tally.add_close(row["user"], row["incarnation"], row["connection_id"], at_ms, was_cut=was_cut)
+            tally.add_close(row["incarnation"], row["connection_id"], at_ms, was_cut=was_cut)
 
 
 def _with_whole_texts(table: pa.Table) -> pa.Table:

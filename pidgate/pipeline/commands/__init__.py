@@ -1,1 +1,1 @@
-"""One module per job: its options, input, output and messages. The transforms do the work."""
+"""One module per job: its options, input, output and messages."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -19,10 +19,10 @@ from rich.text import Text
 from pidgate import units
 from pidgate.pipeline import session
 from pidgate.pipeline.days import Days
-from pidgate.pipeline.engines import Engine, Results, results_of
+from pidgate.pipeline.engines import Results, results_of
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.failover.cascade import BASE_BYTES, Heap
-from pidgate.pipeline.in_force import REMEMBER_MS, expiration_ms, newest_value
+from pidgate.pipeline.in_force import expiration_ms, newest_event, settings
 from pidgate.pipeline.passes import Pass
 from pidgate.pipeline.runs import Run
 from pidgate.pipeline.tables import Tables
@@ -39,7 +39,7 @@ MasterOption = Annotated[
 ]
 MemoryOption = Annotated[str, typer.Option("--memory", help="Heap of the JVM when embedded: 2g, 900m.")]
 EngineOption = Annotated[
-    Engine,
+    Literal["spark", "local"],
     typer.Option("--engine", help="spark, or local: a first look in one process, without Java."),
 ]
 SinceOption = Annotated[
@@ -70,7 +70,8 @@ class Call:
     root: str
     days: Days
     as_json: bool
-    engine: Engine
+    is_local: bool
+    """Without Spark."""
     master: str | None
     memory: str
     console: Console
@@ -78,7 +79,7 @@ class Call:
     @cached_property
     def tables(self) -> Tables:
         """Return the tables; the first use starts the engine. Raises SparkUnfit, JavaUnfit."""
-        if self.engine is Engine.LOCAL:
+        if self.is_local:
             self.console.print(
                 "First look (--engine local): the same kernels in this process, without Spark."
             )
@@ -99,13 +100,13 @@ def command(work: Callable[..., None]) -> Callable[..., None]:
         since: SinceOption = None,
         until: UntilOption = None,
         as_json: JsonOption = False,
-        engine: EngineOption = Engine.SPARK,
+        engine: EngineOption = "spark",
         master: MasterOption = None,
         memory: MemoryOption = DEFAULT_MEMORY,
         **own: Any,
     ) -> None:
         days, console = Days.parsed(since, until), Console(stderr=True)
-        work(Call(work.__name__, tables, days, as_json, engine, master, memory, console), **own)
+        work(Call(work.__name__, tables, days, as_json, engine == "local", master, memory, console), **own)
 
     shared, own = (list(inspect.signature(one, eval_str=True).parameters.values()) for one in (call, work))
     options = [*shared[:3], *own[1:], *shared[3:-1]]
@@ -118,8 +119,7 @@ def command(work: Callable[..., None]) -> Callable[..., None]:
 def pass_over(tables: Tables, days: Days, *jobs: str) -> Pass:
     """Return what to compute for these jobs, with the durations of the newest events. Raises HistoryEmpty."""
     tables.check_events("decision", days)
-    remember_ms = newest_value(tables, "config", "remember_ms") or REMEMBER_MS
-    return Pass(jobs, remember_ms, expiration_ms(tables))
+    return Pass(jobs, settings(newest_event(tables, "config")).remember_ms, expiration_ms(tables))
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:

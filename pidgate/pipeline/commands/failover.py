@@ -9,20 +9,12 @@ from typing import Annotated, Any, Final
 import pyarrow as pa
 import typer
 
+from pidgate.pipeline import in_force
 from pidgate.pipeline.commands.common import Call, HeapOption, Say, command, heap_of, print_rows, size_of
 from pidgate.pipeline.engines import Results
 from pidgate.pipeline.failover import words
 from pidgate.pipeline.failover.cascade import BASE_BYTES, Heap
 from pidgate.pipeline.failover.study import NO_QUOTA, Answer, Options, Past, Plan, ends, study
-from pidgate.pipeline.in_force import (
-    enforced,
-    even_shares,
-    expiration_ms,
-    newest_event,
-    quotas_of,
-    settings,
-    shares,
-)
 from pidgate.pipeline.passes import FAILOVER
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.schemas import schema_of
@@ -95,14 +87,14 @@ def answer_from(run: Run, found: Results, options: Options, rates: Sequence[floa
     tables = run.tables
     run.write("failover_kip", words.kip_rows())
     ask = partial(found.each, "failover_past")
-    config, harmful = newest_event(tables, "config"), None
+    config, harmful = in_force.newest_event(tables, "config"), None
     if tables.exists("results", "offenders"):
         harmful = {row["user"] for row in tables.query("offenders", 'select "user" from found where harmful')}
     past = Past(
         ask,
-        shares(tables) or even_shares(BROKERS, BROKERS),
-        settings(config),
-        expiration_ms(tables),
+        in_force.shares(tables) or in_force.even_shares(BROKERS, BROKERS),
+        in_force.settings(config),
+        in_force.expiration_ms(tables),
         harmful,
         REOPENS,
         *ends(ask),
@@ -115,7 +107,7 @@ def answer_from(run: Run, found: Results, options: Options, rates: Sequence[floa
 def _plans(tables: Tables, rates: Sequence[float]) -> Mapping[str, Plan]:
     """Return the plans: no quota, the quotas in force, those of `recommend`, and the given rates."""
     plans = {NO_QUOTA: Plan(), **{f"{rate:g} each": Plan(rate) for rate in rates}}
-    default, of_users = enforced(config := newest_event(tables, "config"))
+    default, of_users = in_force.enforced(config := in_force.newest_event(tables, "config"))
     if default is not None or any(rate is not None for rate in of_users.values()):
         plans["in force"] = Plan(default, of_users)
     if tables.exists("results", "recommendations"):
@@ -123,7 +115,7 @@ def _plans(tables: Tables, rates: Sequence[float]) -> Mapping[str, Plan]:
             "recommendations", 'select "user", coalesce(recommended_rate, current_rate) as rate from found'
         )
         plans["recommended"] = Plan(
-            quotas_of(config)(None)["current_rate"], {row["user"]: row["rate"] for row in rows}
+            in_force.quotas_of(config)(None)["current_rate"], {row["user"]: row["rate"] for row in rows}
         )
     return plans
 

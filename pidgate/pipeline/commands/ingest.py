@@ -7,9 +7,8 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -18,20 +17,15 @@ from pidgate.client_settings import BadClientSettings, KafkaConfigOption, read_c
 from pidgate.pipeline import session
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
-from pidgate.pipeline.ingest.batches import Account, Rules, Taken
+from pidgate.pipeline.ingest.batches import Account, How, Taken
 from pidgate.pipeline.ingest.landed import Landed
-from pidgate.pipeline.ingest.loop import How, Ingest
+from pidgate.pipeline.ingest.loop import Ingest
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
 
 EVENTS_TOPIC = "__pidgate_events"
 
 TopicOption = Annotated[str, typer.Option("--topic", help="The gateways' `events.topic`.")]
-
-
-class OnDataLoss(StrEnum):
-    STOP = "stop"
-    GO_ON = "go-on"
 
 
 def ingest(
@@ -55,8 +49,8 @@ def ingest(
         str, typer.Option(help="Events appended this long after their creation are dead letters.")
     ] = "24h",
     on_data_loss: Annotated[
-        OnDataLoss, typer.Option(help="Reaction if the topic no longer has the next offsets.")
-    ] = OnDataLoss.STOP,
+        Literal["stop", "go-on"], typer.Option(help="Reaction if the topic no longer has the next offsets.")
+    ] = "stop",
     max_events_per_batch: Annotated[
         int, typer.Option(min=1, help="Limits a batch and its memory.")
     ] = 200_000,
@@ -73,10 +67,8 @@ def ingest(
     how = How(
         every_ms=None if every is None else common.duration_ms(every, "--every"),
         max_events_per_batch=max_events_per_batch,
-        rules=Rules(
-            late_after_ms=common.duration_ms(late_after, "--late-after"),
-            stop_at_loss=on_data_loss is OnDataLoss.STOP,
-        ),
+        late_after_ms=common.duration_ms(late_after, "--late-after"),
+        stop_at_loss=on_data_loss == "stop",
         single_writer=single_writer,
     )
     source = Topic(kafka, topic, settings_of(kafka_config)) if landed is None else Landed(landed)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow as pa
 import typer
@@ -13,20 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pidgate import units
-from pidgate.pipeline.commands.common import (
-    Call,
-    HeapOption,
-    Progress,
-    Say,
-    command,
-    duration_ms,
-    heap_of,
-    print_rows,
-)
+from pidgate.pipeline.commands import common
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.engines import results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
-from pidgate.pipeline.in_force import expiration_ms, newest_event, settings, shares
+from pidgate.pipeline.in_force import InForce, expiration_ms, newest_event, settings, shares
 from pidgate.pipeline.passes import RECOMMEND, Pass
 from pidgate.pipeline.recommend.chosen import Asked
 from pidgate.pipeline.recommend.quotas_file import NOT_TOLD, NewRate, changes_diff, mode_of, quotas_yaml
@@ -65,10 +55,10 @@ ServersOption = Annotated[
 ]
 
 
-@command
+@common.command
 def recommend(
-    call: Call,
-    heap: HeapOption = None,
+    call: common.Call,
+    heap: common.HeapOption = None,
     after_mending: AfterMendingOption = False,
     candidates: Annotated[
         str, typer.Option(help="More rates to try for all users, to see what they would refuse: 10,50,100.")
@@ -86,20 +76,19 @@ def recommend(
     """Find each user's quota, with its price: a cap for now, and a rate for after mending."""
     asked = Asked(
         headroom=headroom,
-        least_history_ms=duration_ms(least_history, "--least-history"),
+        least_history_ms=common.duration_ms(least_history, "--least-history"),
         least_ids=least_ids,
         after_mending=after_mending,
-        heap_bytes=heap_of(heap),
+        heap_bytes=common.heap_of(heap),
         tried=rates_of(candidates),
         enforce=enforce,
         servers=bootstrap_servers,
     )
-    tables, progress = call.tables, Progress(call.console, ["recommend"])
+    tables, progress = call.tables, common.Progress(call.console, ["recommend"])
     with progress.of("recommend"), replacing(tables) as run:
-        totals = write_recommendations(run, progress.say, call.days, asked)
-        write_files(run, progress.say, totals, asked)
+        write_recommendations(run, progress.say, call.days, asked)
     if call.as_json:
-        print_rows(tables.query("recommendations"))
+        common.print_rows(tables.query("recommendations"))
     else:
         _show(tables, call.console)
 
@@ -115,30 +104,27 @@ def rates_of(text: str) -> tuple[float, ...]:
     return rates
 
 
-def write_recommendations(run: Run, say: Say, days: Days = EVER, asked: Asked = DEFAULTS) -> Row:
-    """Write recommendations and recommend_candidates; write and return the row of recommend_totals.
-
-    Raises HistoryEmpty.
-    """
+def write_recommendations(run: Run, say: common.Say, days: Days = EVER, asked: Asked = DEFAULTS) -> None:
+    """Write all tables and files of the job. Raises HistoryEmpty."""
     run.tables.check_events("decision", days)
     question = _question(run.tables, asked)
     remember_ms = settings(question.config).remember_ms
     found = results_of(Pass((RECOMMEND,), remember_ms, question.expiry_ms, question), run, days)
-    begun = question.begun(found.each("recommend_extent", lambda extent: extent).to_pylist())
-    if begun is None:
+    shared = question.shared_totals(found.each("recommend_extent", lambda extent: extent).to_pylist())
+    if shared is None:
         raise HistoryEmpty("no decision event names a user, so there is nobody to recommend a quota for.")
     say(
-        f"{about_duration(begun['history_ms'])} of history with data, the last "
-        f"{about_duration(begun['end_ms'] - begun['split_ms'])} kept back to judge. Healthy are ids "
+        f"{about_duration(shared['history_ms'])} of history with data, the last "
+        f"{about_duration(shared['end_ms'] - shared['split_ms'])} kept back to judge. Healthy are ids "
         f"{HEALTHY_BY[question.healthy_by]}."
     )
     for name in ("recommendations", "recommend_candidates"):
         found.write(run, name)
-    totals = totals_of(question, begun, run.query("recommendations", SUMMED))
+    totals = totals_of(question, shared, run.query("recommendations", SUMMED))
     run.write("recommend_totals", pa.Table.from_pylist([totals], TOTALS))
     for sentence in overall(totals):
         say(sentence)
-    return totals
+    _write_files(run, say, question.config, totals, asked)
 
 
 def _question(tables: Tables, asked: Asked) -> Question:
@@ -173,10 +159,9 @@ _FINDINGS = """
 """
 
 
-def write_files(run: Run, say: Say, totals: Mapping[str, Any], asked: Asked) -> None:
+def _write_files(run: Run, say: common.Say, config: InForce | None, totals: Row, asked: Asked) -> None:
     """Write recommended/quotas.yaml and recommended/changes.diff."""
     tables = run.tables
-    config = newest_event(tables, "config")
     changes = [
         NewRate(
             row["user"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,40 +11,14 @@ import pyarrow.dataset as ds
 import typer
 
 from pidgate.client_settings import KafkaConfigOption
+from pidgate.pipeline.commands import common, ingest, recommend
 from pidgate.pipeline.commands.analyses import write_ids, write_offenders, write_rates
-from pidgate.pipeline.commands.common import (
-    DEFAULT_TABLES,
-    Call,
-    HeapOption,
-    Progress,
-    Say,
-    command,
-    duration_ms,
-    heap_of,
-    pass_over,
-)
 from pidgate.pipeline.commands.failover import write_failover
-from pidgate.pipeline.commands.ingest import (
-    EVENTS_TOPIC,
-    TopicOption,
-    settings_of,
-    take_events,
-)
-from pidgate.pipeline.commands.recommend import (
-    DEFAULTS,
-    LEAST_HISTORY,
-    AfterMendingOption,
-    EnforceOption,
-    LeastHistoryOption,
-    ServersOption,
-    write_files,
-    write_recommendations,
-)
 from pidgate.pipeline.commands.report import OutputOption, show, write_report
 from pidgate.pipeline.days import EVER, Days
-from pidgate.pipeline.engines import Engine, Results, results_of
+from pidgate.pipeline.engines import Results, results_of
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
-from pidgate.pipeline.ingest.loop import How
+from pidgate.pipeline.ingest.batches import How
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.passes import FAILOVER, IDS, OFFENDERS, RATES, RECOMMEND, Pass
 from pidgate.pipeline.recommend.chosen import Asked
@@ -59,17 +32,13 @@ SAMPLE_FOLDER: Final = "pidgate-sample"
 _SAMPLE_EVENTS: Final = Path(__file__).parents[1] / "sample_events"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job. Its results replace the previous ones together after `write` returns."""
-
-    name: str
-    write: Callable[[Run, Say], object]
+Jobs = dict[str, Callable[[Run, common.Say], object]]
+"""Job -> the function that writes its results, which replace the previous ones together after it returns."""
 
 
-@command
+@common.command
 def run(
-    call: Call,
+    call: common.Call,
     kafka: Annotated[
         str | None,
         typer.Option("--kafka", help="Bootstrap servers: ingest the events topic first."),
@@ -78,44 +47,39 @@ def run(
         list[str] | None,
         typer.Option("--only", help="Run only this job (rates, ..., report); repeatable."),
     ] = None,
-    topic: TopicOption = EVENTS_TOPIC,
+    topic: ingest.TopicOption = ingest.EVENTS_TOPIC,
     kafka_config: KafkaConfigOption = None,
-    least_history: LeastHistoryOption = LEAST_HISTORY,
-    heap: HeapOption = None,
-    after_mending: AfterMendingOption = False,
-    enforce: EnforceOption = False,
-    bootstrap_servers: ServersOption = "",
+    least_history: recommend.LeastHistoryOption = recommend.LEAST_HISTORY,
+    heap: common.HeapOption = None,
+    after_mending: recommend.AfterMendingOption = False,
+    enforce: recommend.EnforceOption = False,
+    bootstrap_servers: recommend.ServersOption = "",
     output: OutputOption = None,
 ) -> None:
     """Run all jobs, from the topic to the report, in one Spark session. An error names the failed job."""
-    if kafka is not None and call.engine is Engine.LOCAL:
+    if kafka is not None and call.is_local:
         raise BadOption("--kafka: the topic is read by Spark alone. Leave out --engine local, or --kafka.")
-    days, settings = call.days, settings_of(kafka_config)
+    days, settings = call.days, ingest.settings_of(kafka_config)
     asked = Asked(
-        least_history_ms=duration_ms(least_history, "--least-history"),
+        least_history_ms=common.duration_ms(least_history, "--least-history"),
         after_mending=after_mending,
-        heap_bytes=heap_of(heap),
+        heap_bytes=common.heap_of(heap),
         enforce=enforce,
         servers=bootstrap_servers,
     )
-    every = jobs(days, asked, only)
-    todo = chosen(every, only)
+    todo = chosen(jobs(days, asked, only), only)
     with_report = not only or REPORT in only
     root, console = call.tables, call.console
-    if call.engine is Engine.LOCAL and root.root == DEFAULT_TABLES and not root.exists("events"):
+    if call.is_local and root.root == common.DEFAULT_TABLES and not root.exists("events"):
         root = sample_tables()
         console.print(
-            f"There are no events in {DEFAULT_TABLES}: this is the sample of made-up users, in {root.root}."
+            f"There are no events in {common.DEFAULT_TABLES}: this is the sample of made-up users, in {root.root}."
         )
-    names = [
-        *(["ingest"] if kafka is not None else []),
-        *(job.name for job in todo),
-        *([REPORT] if with_report else []),
-    ]
-    progress = Progress(console, names)
+    names = [*(["ingest"] if kafka is not None else []), *todo, *([REPORT] if with_report else [])]
+    progress = common.Progress(console, names)
     if kafka is not None:
         with _named(progress, "ingest"):
-            take_events(root, Topic(kafka, topic, settings), How(), progress.say)
+            ingest.take_events(root, Topic(kafka, topic, settings), How(), progress.say)
     run_jobs(root, todo, days, progress)
     if with_report:
         with _named(progress, REPORT):
@@ -139,32 +103,28 @@ def sample_tables() -> Tables:
     return tables
 
 
-def chosen(every: Sequence[Job], only: Sequence[str] | None) -> Sequence[Job]:
+def chosen(every: Jobs, only: Sequence[str] | None) -> Jobs:
     """Return the jobs selected by `--only` in order, or all jobs. Raises BadOption."""
     if not only:
         return every
-    names = [*(job.name for job in every), REPORT]
+    names = [*every, REPORT]
     if unknown := [name for name in only if name not in names]:
         raise BadOption(f"--only {unknown[0]}: there is no such job. Choose from {', '.join(names)}.")
-    return [job for job in every if job.name in only]
+    return {name: every[name] for name in every if name in only}
 
 
-def jobs(days: Days = EVER, asked: Asked = DEFAULTS, only: Sequence[str] | None = None) -> Sequence[Job]:
+def jobs(days: Days = EVER, asked: Asked = recommend.DEFAULTS, only: Sequence[str] | None = None) -> Jobs:
     """Return all jobs that write results, in dependency order. All but `recommend` share one pass over the events."""
     sharing = [job for job in (RATES, OFFENDERS, IDS, FAILOVER) if not only or job in only]
     computed: list[tuple[Pass, Results]] = []
 
     def shared(run: Run) -> tuple[Pass, Results]:
         if not computed:
-            todo = pass_over(run.tables, days, *sharing)
+            todo = common.pass_over(run.tables, days, *sharing)
             computed.append((todo, results_of(todo, run, days)))
         return computed[0]
 
-    def recommend(run: Run, say: Say) -> None:
-        totals = write_recommendations(run, say, days, asked)
-        write_files(run, say, totals, asked)
-
-    def ids(run: Run, say: Say) -> None:
+    def ids(run: Run, say: common.Say) -> None:
         try:
             run.tables.check_events("init_producer_id", days)
         except HistoryEmpty as nothing:
@@ -173,27 +133,27 @@ def jobs(days: Days = EVER, asked: Asked = DEFAULTS, only: Sequence[str] | None 
         else:
             write_ids(run, shared(run)[1])
 
-    return (
-        Job(RATES, lambda run, say: write_rates(run, say, *shared(run))),
-        Job(OFFENDERS, lambda run, say: write_offenders(run, shared(run)[1])),
-        Job(RECOMMEND, recommend),
-        Job(IDS, ids),
-        Job(FAILOVER, lambda run, say: write_failover(run, say, shared(run)[1], asked.heap_bytes)),
-    )
+    return {
+        RATES: lambda run, say: write_rates(run, say, *shared(run)),
+        OFFENDERS: lambda run, say: write_offenders(run, shared(run)[1]),
+        RECOMMEND: lambda run, say: recommend.write_recommendations(run, say, days, asked),
+        IDS: ids,
+        FAILOVER: lambda run, say: write_failover(run, say, shared(run)[1], asked.heap_bytes),
+    }
 
 
-def run_jobs(tables: Tables, todo: Sequence[Job], days: Days, progress: Progress) -> None:
+def run_jobs(tables: Tables, todo: Jobs, days: Days, progress: common.Progress) -> None:
     """Run jobs one by one; a failure keeps the results of those before it. Raises the job's error."""
     if todo:
         tables.check_events("decision", days)
     with replacing(tables) as whole:
-        for job in todo:
-            with _named(progress, job.name), replacing(tables, whole) as run:
-                job.write(run, progress.say)
+        for name, write in todo.items():
+            with _named(progress, name), replacing(tables, whole) as run:
+                write(run, progress.say)
 
 
 @contextmanager
-def _named(progress: Progress, job: str) -> Iterator[None]:
+def _named(progress: common.Progress, job: str) -> Iterator[None]:
     """Show the job's progress and add its name to an error."""
     try:
         with progress.of(job):

@@ -42,12 +42,12 @@ class Plan:
 
 
 Ask = Callable[[Callable[[pa.Table], pa.Table]], pa.Table]
-"""Function that calls another one with each part of failover_past, and returns what that returns, together."""
+"""Function that applies another one to each part of failover_past, and returns the resulting tables as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a question reads: the past, and what is the same for all quotas."""
+    """The past, and the settings that are the same for all quotas."""
 
     ask: Ask
     shares: Shares
@@ -76,16 +76,16 @@ class Past:
 def ends(ask: Ask) -> tuple[int, int]:
     """Return Past.last_used_ms and most_wanted. Raises HistoryEmpty if nothing was held."""
     found = ask(_ends)
-    hours = [at_ms for at_ms in found["last_used_ms"].to_pylist() if at_ms is not None]
-    if not hours:
+    last_used_ms, most_wanted = (pc.max(found[name]).as_py() for name in found.column_names)
+    if last_used_ms is None:
         raise HistoryEmpty("the decision and id_usage events contain no producer id.")
-    return max(hours), pc.max(found["most_wanted"]).as_py()
+    return last_used_ms, most_wanted
 
 
 def _ends(past: pa.Table) -> pa.Table:
-    used = past.filter(pc.field("active_ids") > 0)
-    most = {"last_used_ms": pc.max(used["hour_ms"]), "most_wanted": pc.max(past["user_short_ids"])}
-    return pa.table({name: pa.array([value.as_py()], pa.int64()) for name, value in most.items()})
+    used_ms = pc.if_else(pc.greater(past["active_ids"], 0), past["hour_ms"], None)
+    both = pa.table({"last_used_ms": used_ms, "most_wanted": past["user_short_ids"]})
+    return both.group_by([]).aggregate([(name, "max") for name in both.column_names])
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def kafka_table(answer: Answer, heap: Heap) -> Table:
             found.quota,
             found.scenario,
             f"{found.peak_heap_bytes / MEBIBYTE:.0f} (broker {found.peak_broker})",
-            _when(found.peak_hour_ms),
+            moment(found.peak_hour_ms, UTC),
             _deaths(found),
         )
     return table
@@ -95,15 +95,11 @@ def _fate(found: Verdict) -> str:
     hour_ms, broker = found.deaths[0]
     others = len({b for _, b in found.deaths} - {broker})
     rest = f" and {others} more after it" if others else ""
-    return f"{scenario}, broker {broker} dies in the hour of {_when(hour_ms)}{rest}"
+    return f"{scenario}, broker {broker} dies in the hour of {moment(hour_ms, UTC)}{rest}"
 
 
 def _deaths(found: Verdict) -> str:
     if found.holds:
         return "none"
     brokers = dict.fromkeys(broker for _, broker in found.deaths)
-    return f"{', '.join(map(str, brokers))}; {_when(found.deaths[0][0])}"
-
-
-def _when(at_ms: int) -> str:
-    return moment(at_ms, UTC)
+    return f"{', '.join(map(str, brokers))}; {moment(found.deaths[0][0], UTC)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ from pidgate.pipeline.errors import TO_GO_ON, TopicLostData
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import clocks, seqs
 from pidgate.pipeline.ingest.columns import ARRIVALS, CLOCKS, GAPS, INTERVALS, Cause, Record
-from pidgate.pipeline.ingest.commits import WORK, CommitLog
+from pidgate.pipeline.ingest.commits import WORK, CommitLog, Position
 from pidgate.pipeline.ingest.reading import LAST_MS
 from pidgate.pipeline.ingest.staged import DAY_MS, Staging
 from pidgate.pipeline.ingest.topic import Offsets, Span, spans
@@ -33,16 +33,18 @@ NUMBERS: Final = f"{WORK}/numbers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """Limits for accepted events, and the reaction to lost topic data.
+class How:
+    """Options of a run: its batches, limits for accepted events, and the reaction to lost topic data."""
 
-    `gap_after_ms`: time that missing numbers may take to arrive.
-    """
-
+    every_ms: int | None = None
+    """None: ingest the present records, and stop."""
+    max_events_per_batch: int = 200_000
     late_after_ms: int = 24 * 3_600_000
     ahead_ms: int = 3_600_000
-    stop_at_loss: bool = True
     gap_after_ms: int = 15 * 60_000
+    """Time that missing numbers may take to arrive."""
+    stop_at_loss: bool = True
+    single_writer: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ class Batches:
 
     tables: Tables
     log: CommitLog
-    rules: Rules
+    how: How
     topic_id: str
     offsets_now: Callable[[], Offsets]
     read: Callable[[Sequence[Span]], Iterable[Record]]
@@ -78,45 +80,30 @@ class Batches:
         """Commit the records of these offsets. Raises TopicLostData, OtherWriter and the errors of `read`."""
         began_s = time.monotonic()
         position, files = self.log.position, self.tables.files
-        number = position.batch + 1
-        staging = self.log.staging()
+        number, staging = position.batch + 1, self.log.staging()
         arrived, cut = self._staged(self.tasks(wanted), staging, now_ms)
-        offsets = self.offsets_now()
-        expected = position.expected(self.topic_id)
+        offsets, expected = self.offsets_now(), position.expected(self.topic_id)
         losses = losses_between(expected, arrived, offsets.first, self.topic_id)
-        # Records removed before the first run are not a loss.
-        if (
-            promised := [one for one in losses if str(one.kafka_partition) in expected]
-        ) and self.rules.stop_at_loss:
-            ranges = (
-                f"partition {one.kafka_partition}: offsets {one.first_offset} to {one.last_offset}"
-                for one in promised
-            )
-            raise TopicLostData(f"the topic lost data while it was read: {'; '.join(ranges)}. {TO_GO_ON}")
+        if self.how.stop_at_loss:
+            _check_losses(losses, expected)
         intervals, twice = seqs.seen(numbers_seen(files), arrived, number)
         known = files.read_table(files.data_files("clocks"), CLOCKS)
         measured, shift_ms = clocks.measured(known, arrived)
         paths = mended(files, staging, arrived, twice, shift_ms)
-        fresh = arrived.filter(pa.array(~twice))
-        # A hole without retention is skipped. After retention the next batch reports the loss.
-        came = set(map(str, unique(arrived["kafka_partition"].drop_null())))
-        ends = {p: one.stop for p, one in wanted.items() if p in came or offsets.first.get(p, 0) <= one.start}
-        next_offsets = {p: end for p, end in {**expected, **ends}.items() if p in offsets.first}
-        after = replace(
-            position,
+        next_offsets = _next_offsets(expected, wanted, arrived, offsets)
+        after = Position(
             batch=number,
             topic_id=self.topic_id,
             next_offsets=next_offsets,
             losses=position.losses + losses,
         )
         moves = self.log.moves(dict.fromkeys(paths, ()), staging, "batch")
-        self.log.commit(
-            after, staging, moves + self.log.replacing(staging, {NUMBERS: intervals, "clocks": measured})
-        )
-        is_event = fresh["reason"].is_null()
+        moves += self.log.replacing(staging, {NUMBERS: intervals, "clocks": measured})
+        self.log.commit(after, staging, moves)
+        fresh = arrived.filter(pa.array(~twice))
         return Taken(
             batch=number,
-            events=_counts(fresh.filter(is_event)["type"]),
+            events=_counts(fresh.filter(fresh["reason"].is_null())["type"]),
             dead=_counts(fresh["reason"].drop_null()),
             duplicates=int(twice.sum()),
             losses=losses,
@@ -131,7 +118,7 @@ class Batches:
         Return ARRIVALS with `seen_ms`, a time not after now, and the number of cut intervals.
         """
         place = self.tables.files.full(folder)
-        staging = Staging(place, self.rules.late_after_ms, self.rules.ahead_ms, now_ms)
+        staging = Staging(place, self.how.late_after_ms, self.how.ahead_ms, now_ms)
         read = self.read
         answers = in_tasks(self.tables.spark, tasks, lambda task: staging.of(read(task)))
         found = {"arrivals": ARRIVALS.empty_table(), "cut": pa.table({"cut": [0]})}
@@ -150,10 +137,7 @@ def numbers_seen(files: Files) -> pa.Table:
 def losses_between(
     expected: Mapping[str, int], arrived: pa.Table, first_held: Mapping[str, int], topic_id: str
 ) -> tuple[seqs.Loss, ...]:
-    """Return the offsets between the expected and the received ones, without holes not made by retention.
-
-    Pure.
-    """
+    """Return the offsets that retention deleted between the expected and the received ones. Pure."""
     place = ["kafka_partition", "kafka_offset"]
     in_order = arrived.filter(arrived["kafka_partition"].is_valid()).sort_by(
         [(name, "ascending") for name in place]
@@ -172,6 +156,29 @@ def losses_between(
         for one in firsts.to_pylist()
     )
     return tuple(loss for loss in losses if loss.missing > 0)
+
+
+def _check_losses(losses: Iterable[seqs.Loss], expected: Mapping[str, int]) -> None:
+    """Raise TopicLostData for losses. Records removed before the first run are none."""
+    ranges = [
+        f"partition {one.kafka_partition}: offsets {one.first_offset} to {one.last_offset}"
+        for one in losses
+        if str(one.kafka_partition) in expected
+    ]
+    if ranges:
+        raise TopicLostData(f"the topic lost data while it was read: {'; '.join(ranges)}. {TO_GO_ON}")
+
+
+def _next_offsets(
+    expected: Mapping[str, int], wanted: Mapping[str, range], arrived: pa.Table, offsets: Offsets
+) -> dict[str, int]:
+    """Return the offsets after a batch.
+
+    Wanted offsets without a record are skipped, unless retention deleted them: then the next batch reports the loss.
+    """
+    came = set(map(str, unique(arrived["kafka_partition"].drop_null())))
+    ends = {p: one.stop for p, one in wanted.items() if p in came or offsets.first.get(p, 0) <= one.start}
+    return {p: end for p, end in {**expected, **ends}.items() if p in offsets.first}
 
 
 def mended(
@@ -242,12 +249,12 @@ class Account:
     clocks: clocks.Doubts
 
 
-def settle(files: Files, log: CommitLog, rules: Rules, now_ms: int) -> Account:
+def settle(files: Files, log: CommitLog, how: How, now_ms: int) -> Account:
     """Replace gaps/ and losses/, so that a late arrival closes its gap; gaps of dropped incarnations stay."""
     position = log.position
     before = files.read_table(files.data_files("gaps"), GAPS)
     gaps, losses, intervals = seqs.settled(
-        numbers_seen(files), before, position.losses, now_ms - rules.gap_after_ms
+        numbers_seen(files), before, position.losses, now_ms - how.gap_after_ms
     )
     staging = log.staging()
     tables = {"gaps": gaps, "losses": losses, NUMBERS: intervals}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,17 +29,10 @@ MOST: Final = 100_000
 """Rows with an offset, and rows without one; the last ones are kept."""
 
 
-class Measured(NamedTuple):
-    """columns.CLOCKS, and the offset to add to the times of each arrival; 0 for most."""
+def measured(known: pa.Table, arrived: pa.Table) -> tuple[pa.Table, Numbers]:
+    """Return columns.CLOCKS with a batch (columns.ARRIVALS), and the offset to add to each arrival's times.
 
-    clocks: pa.Table
-    shift_ms: Numbers
-
-
-def measured(known: pa.Table, arrived: pa.Table) -> Measured:
-    """Return the clocks with the events of a batch (columns.ARRIVALS).
-
-    applied_ms: the offset added to times of the hour's events; 0 within a minute. Rows without one are
+    applied_ms: this offset for the events of an hour; 0 for clocks that are right to the minute. Rows with 0 are
     dropped after some hours.
     """
     with Kernel({"known": known, "arrived": with_places(arrived)}, {"most_clocks": MOST}) as kernel:
@@ -47,7 +40,7 @@ def measured(known: pa.Table, arrived: pa.Table) -> Measured:
         shifts = kernel.table("shifts")
         shift_ms = np.zeros(arrived.num_rows, np.int64)
         shift_ms[shifts["place"].to_numpy()] = shifts["applied_ms"].to_numpy()
-        return Measured(kernel.table("clocks").cast(CLOCKS), shift_ms)
+        return kernel.table("clocks").cast(CLOCKS), shift_ms
 
 
 @dataclass(frozen=True, slots=True)

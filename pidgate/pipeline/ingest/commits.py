@@ -77,15 +77,10 @@ class Commit:
     moves: tuple[Move, ...] = ()
 
     def to_json(self) -> str:
-        return _COMMIT.dump_json(self, indent=1).decode()
-
-    @classmethod
-    def from_json(cls, text: str) -> Commit:
-        """Parse a commit. Raises ValidationError."""
-        return _COMMIT.validate_json(text)
+        return COMMIT.dump_json(self, indent=1).decode()
 
 
-_COMMIT = TypeAdapter(Commit)
+COMMIT: Final = TypeAdapter(Commit)
 
 
 class CommitLog:
@@ -212,7 +207,7 @@ class CommitLog:
             return None
         path = f"{_COMMITS}/{names[-1]}"
         try:
-            return Commit.from_json(self._files.read(path))
+            return COMMIT.validate_json(self._files.read(path))
         except ValidationError as problem:
             reason = problem.errors()[0]["msg"]
             raise TableUnreadable(

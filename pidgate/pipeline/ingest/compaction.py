@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pidgate.pipeline.errors import TableUnreadable
-from pidgate.pipeline.files import Files
+from pidgate.pipeline.files import Files, in_shares, is_data
 from pidgate.pipeline.ingest.commits import CommitLog
 from pidgate.pipeline.tables import Tables
 from pidgate.pipeline.tasks import envelope, in_tasks, unsealed
@@ -28,17 +29,10 @@ AT_LEAST: Final = 8
 
 def small_files(sizes: Mapping[str, int], at_least: int = AT_LEAST) -> list[list[str]]:
     """Return the groups of files to merge, each of one folder, of at least this many files. Pure."""
-    groups: list[list[str]] = []
-    folder, room = "", 0
-    for path, size in sorted(sizes.items()):
-        if size >= SMALL_BYTES or path.rpartition("/")[2].startswith((".", "_")):
-            continue
-        if path.rpartition("/")[0] != folder or room <= 0:
-            folder, room = path.rpartition("/")[0], SMALL_BYTES
-            groups.append([])
-        groups[-1].append(path)
-        room -= size
-    return [group for group in groups if len(group) >= at_least]
+    small = sorted(path for path, size in sizes.items() if size < SMALL_BYTES and is_data(path))
+    folders = groupby(small, key=lambda path: path.rpartition("/")[0])
+    groups = (in_shares({path: sizes[path] for path in paths}, SMALL_BYTES) for _, paths in folders)
+    return [group for group in chain.from_iterable(groups) if len(group) >= at_least]
 
 
 def compact(tables: Tables, log: CommitLog, at_least: int = AT_LEAST) -> int:

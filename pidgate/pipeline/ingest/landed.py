@@ -11,13 +11,13 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import chain
 from typing import Final
 
 import pyarrow.parquet as pq
 
 from pidgate.pipeline.errors import BadOption, TableUnreadable
-from pidgate.pipeline.files import Files
+from pidgate.pipeline.files import Files, in_shares
 from pidgate.pipeline.ingest.columns import Place, Record
 from pidgate.pipeline.ingest.commits import Position
 from pidgate.pipeline.ingest.topic import Offsets, Span
@@ -55,12 +55,9 @@ class Landed:
 
     def share(self, waiting: Mapping[str, range], most: int) -> dict[str, range]:
         """Return the first files with about `most` records, at least one."""
-        paths = sorted(waiting)[:_FILES_AT_ONCE]
-        bytes_before = accumulate((self._sizes[path] for path in paths), initial=0)
-        room = most * _BYTES_PER_RECORD
-        return {
-            path: waiting[path] for path, before in zip(paths, bytes_before, strict=False) if before < room
-        }
+        sizes = {path: self._sizes[path] for path in sorted(waiting)[:_FILES_AT_ONCE]}
+        first = next(iter(in_shares(sizes, most * _BYTES_PER_RECORD)), [])
+        return {path: waiting[path] for path in first}
 
     def tasks(self, wanted: Mapping[str, range]) -> list[list[Span]]:
         return [[Span(*one)] for one in wanted.items()]
@@ -95,12 +92,10 @@ def _rows(files: Files, path: str) -> Iterator[Record]:
 
 
 def _of_parquet(files: Files, path: str) -> Iterator[Record]:
-    number = 0
     with files.input(path) as stream:
-        for batch in pq.ParquetFile(stream).iter_batches(_AT_ONCE):
-            for row in batch.to_pylist():
-                yield _of_row(row, number)
-                number += 1
+        batches = pq.ParquetFile(stream).iter_batches(_AT_ONCE)
+        for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches)):
+            yield _of_row(row, number)
 
 
 def _of_row(row: dict[str, object], number: int) -> Record:

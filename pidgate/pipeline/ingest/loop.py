@@ -9,10 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from pidgate.pipeline.errors import BadOption, OtherWriter, raised_in_task
-from pidgate.pipeline.ingest.batches import Account, Batches, Rules, Taken, settle
+from pidgate.pipeline.ingest.batches import Account, Batches, How, Taken, settle
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.compaction import compact
 from pidgate.pipeline.ingest.landed import Landed
@@ -21,16 +20,6 @@ from pidgate.pipeline.tables import Tables
 
 SETTLE_EVERY_S = 60
 COMPACT_EVERY_S = 600
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class How:
-    """Options of a run. `every_ms` None: ingest the present records, and stop."""
-
-    every_ms: int | None = None
-    max_events_per_batch: int = 200_000
-    rules: Rules = field(default_factory=Rules)
-    single_writer: bool = False
 
 
 class Ingest:
@@ -99,19 +88,19 @@ class Ingest:
         """Return the source's identity and offsets. Raises TopicLostData if that ends ingest."""
         topic_id, offsets = self._source.describe()
         problem = self._source.loss(self._log.position, topic_id, offsets)
-        if problem is not None and self._how.rules.stop_at_loss:
+        if problem is not None and self._how.stop_at_loss:
             raise problem
         return topic_id, offsets
 
     def _take(self, topic_id: str, wanted: Mapping[str, range]) -> None:
-        rules, source = self._how.rules, self._source
+        how, source = self._how, self._source
         batches = Batches(
             self._tables,
             self._log,
-            rules,
+            how,
             topic_id,
             lambda: source.describe()[1],
-            source.reader(stop_at_loss=rules.stop_at_loss),
+            source.reader(stop_at_loss=how.stop_at_loss),
             source.tasks,
         )
         try:
@@ -125,7 +114,7 @@ class Ingest:
         self._tell(taken)
 
     def _settle(self) -> Account:
-        return settle(self._tables.files, self._log, self._how.rules, now_ms())
+        return settle(self._tables.files, self._log, self._how, now_ms())
 
 
 def waiting(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -37,24 +37,17 @@ class Loss:
         return self.last_offset - self.first_offset + 1
 
 
-class Seen(NamedTuple):
-    """Result of a batch: the intervals, and for each record whether it is a duplicate."""
+def seen(known: pa.Table, arrived: pa.Table, batch: int = 0) -> tuple[pa.Table, Flags]:
+    """Return the intervals with the numbers of a batch, and for each record whether it is a duplicate.
 
-    intervals: pa.Table
-    twice: Flags
-
-
-def seen(known: pa.Table, arrived: pa.Table, batch: int = 0) -> Seen:
-    """Add record numbers (columns.ARRIVALS, and `seen_ms`) to the intervals; unreadable records with a number
-    count.
-
-    A record is a duplicate if its number was in an earlier batch, or repeats in this one.
+    A record (columns.ARRIVALS, and `seen_ms`) is a duplicate if its number was in an earlier batch, or is repeated in
+    this one. Unreadable records count if their number is readable.
     """
     with Kernel({"known": known, "arrived": with_places(arrived)}, {"batch": batch}) as kernel:
         kernel.run("ingest/seqs")
         twice = np.zeros(arrived.num_rows, bool)
         twice[kernel.table("repeated")["place"].to_numpy()] = True
-        return Seen(kernel.table("intervals").cast(INTERVALS), twice)
+        return kernel.table("intervals").cast(INTERVALS), twice
 
 
 def with_places(arrived: pa.Table) -> pa.Table:
@@ -62,19 +55,13 @@ def with_places(arrived: pa.Table) -> pa.Table:
     return arrived.append_column("place", pa.array(np.arange(arrived.num_rows)))
 
 
-class Settled(NamedTuple):
-    """The tables gaps/ and losses/, and the intervals that are remembered."""
-
-    gaps: pa.Table
-    losses: pa.Table
-    intervals: pa.Table
-
-
-def settled(intervals: pa.Table, before: pa.Table, losses: Sequence[Loss], noticed_before_ms: int) -> Settled:
-    """Return the tables after some batches. `before`: the previous gaps."""
+def settled(
+    intervals: pa.Table, before: pa.Table, losses: Sequence[Loss], noticed_before_ms: int
+) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Return the tables gaps/ and losses/, and the intervals to remember. `before`: the previous gaps."""
     lost = pa.Table.from_pylist([asdict(loss) | {"missing": loss.missing} for loss in losses], LOSSES)
     tables = {"intervals": intervals, "gaps_before": before, "losses": lost}
     limits = {"noticed_before_ms": noticed_before_ms, "most_intervals": MOST_INTERVALS}
     with Kernel(tables, limits) as kernel:
         kernel.run("ingest/gaps")
-        return Settled(kernel.table("gaps").cast(GAPS), lost, kernel.table("remembered"))
+        return kernel.table("gaps").cast(GAPS), lost, kernel.table("remembered")

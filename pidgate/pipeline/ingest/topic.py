@@ -28,7 +28,6 @@ from pidgate.pipeline.ingest.columns import Place, Record
 from pidgate.pipeline.ingest.commits import Position
 
 PATIENCE_S = 10.0
-_NEWLY_MADE = "the topic was recreated or is a different one"
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 _SILENCE = logging.getLogger(f"{__name__}.librdkafka")
@@ -39,8 +38,7 @@ GROUP: Final = "pidgate-ingest"
 """Required by librdkafka. No offsets are committed to it."""
 RECORDS_PER_TASK: Final = 50_000
 READ_PATIENCE_S: Final = 60.0
-"""Time without records after which reading fails. A new leader may briefly end before the requested offset.
-"""
+"""Time without records after which reading fails. A new leader may briefly end before the requested offset."""
 _AT_ONCE: Final = 5_000
 _LOOK_EVERY_S: Final = 0.5
 _QUEUE_KB: Final = 16_384
@@ -61,8 +59,34 @@ class Offsets:
     end: Mapping[str, int]
 
 
+class Span(NamedTuple):
+    """Offsets of one partition, or range(1) of a landed file."""
+
+    partition: str
+    offsets: range
+
+
+def spans(wanted: Mapping[str, range], most: int = RECORDS_PER_TASK) -> list[list[Span]]:
+    """Distribute offsets evenly over the fewest tasks with at most `most` each."""
+    total = sum(map(len, wanted.values()))
+    tasks = -(-total // most)
+    each = -(-total // max(1, tasks))
+    found: list[list[Span]] = [[] for _ in range(tasks)]
+    room, task = each, 0
+    for partition, offsets in sorted(wanted.items()):
+        while offsets:
+            if not room:
+                room, task = each, task + 1
+            part, offsets = offsets[:room], offsets[room:]
+            found[task].append(Span(partition, part))
+            room -= len(part)
+    return found
+
+
 class Topic:
     """One topic, and the librdkafka settings to read it."""
+
+    tasks = staticmethod(spans)
 
     def __init__(
         self, bootstrap_servers: str, name: str, settings: Mapping[str, str], patience_s: float = PATIENCE_S
@@ -104,9 +128,6 @@ class Topic:
             return dict(waiting)
         return {p: one[: max(1, len(one) * most // total)] for p, one in waiting.items()}
 
-    def tasks(self, wanted: Mapping[str, range]) -> list[list[Span]]:
-        return spans(wanted)
-
     def reader(self, *, stop_at_loss: bool) -> Callable[[Sequence[Span]], Iterator[Record]]:
         """Return the reader of a task's records."""
         return Source(self.bootstrap_servers, self.name, self.settings, stop_at_loss=stop_at_loss).records
@@ -141,30 +162,6 @@ class Topic:
 
 
 # In the tasks
-
-
-class Span(NamedTuple):
-    """Offsets of one partition, or range(1) of a landed file."""
-
-    partition: str
-    offsets: range
-
-
-def spans(wanted: Mapping[str, range], most: int = RECORDS_PER_TASK) -> list[list[Span]]:
-    """Distribute offsets evenly over the fewest tasks with at most `most` each."""
-    total = sum(map(len, wanted.values()))
-    tasks = -(-total // most)
-    each = -(-total // max(1, tasks))
-    found: list[list[Span]] = [[] for _ in range(tasks)]
-    room, task = each, 0
-    for partition, offsets in sorted(wanted.items()):
-        while offsets:
-            if not room:
-                room, task = each, task + 1
-            part, offsets = offsets[:room], offsets[room:]
-            found[task].append(Span(partition, part))
-            room -= len(part)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,23 +249,22 @@ class Source:
 
 def lost_data(name: str, position: Position, topic_id: str, offsets: Offsets) -> TopicLostData | None:
     """Return the error if the topic no longer holds the next offsets, otherwise None. Pure."""
-    problem = None
+    recreated, truncated, deleted = [], [], []
     if position.topic_id and topic_id != position.topic_id:
-        problem = f"{_NEWLY_MADE} (its id is {topic_id}, was {position.topic_id})"
-    elif shrunk := {p for p in position.next_offsets if position.next_offsets[p] > offsets.end.get(p, 0)}:
-        problem = "; ".join(
-            f"partition {p} ends at offset {offsets.end.get(p, 0)}, before {position.next_offsets[p]}, which comes next"
-            for p in sorted(shrunk)
-        )
-    elif gone := {p for p in position.next_offsets if position.next_offsets[p] < offsets.first.get(p, 0)}:
-        problem = "; ".join(
-            f"partition {p}: offsets {position.next_offsets[p]} to {offsets.first[p] - 1} "
-            f"({offsets.first[p] - position.next_offsets[p]} records) were deleted before they were read"
-            for p in sorted(gone)
-        )
-    if problem is None:
-        return None
-    return TopicLostData(f"topic {name!r} lost data: {problem}. {TO_GO_ON}")
+        recreated = [
+            f"the topic was recreated or is a different one (its id is {topic_id}, was {position.topic_id})"
+        ]
+    for p, following in sorted(position.next_offsets.items()):
+        first, end = offsets.first.get(p, 0), offsets.end.get(p, 0)
+        if following > end:
+            truncated.append(f"partition {p} ends at offset {end}, before {following}, which comes next")
+        elif following < first:
+            deleted.append(
+                f"partition {p}: offsets {following} to {first - 1} ({first - following} records) were deleted before "
+                "they were read"
+            )
+    problems = recreated or truncated or deleted
+    return TopicLostData(f"topic {name!r} lost data: {'; '.join(problems)}. {TO_GO_ON}") if problems else None
 
 
 def unreadable(topic: str, bootstrap_servers: str, reason: str) -> TopicMissing:

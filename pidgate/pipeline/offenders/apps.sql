@@ -1,7 +1,7 @@
--- Offenders, second level: the sums behind the features of each application's calm producers: those of sources without a
--- pattern.
+-- Offenders, second level: the sums behind the features of each application's calm producers. Calm are those of sources
+-- without a pattern.
 
--- One that sends seldom is there until the last close at its place before the next producer starts.
+-- A producer that sends seldom counts as present until the last close at its place before the next start there.
 create temp table calm as
 with quiet as (
     select * from known anti join patterns using (source)

@@ -143,8 +143,9 @@ def _concentration(across: int | None, up: int | None, count: int) -> float | No
 
 
 def findings(sources: Iterable[Row], apps: Iterable[Row]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `offenders`: a user's sources (or applications) of one pattern are one finding, told of the
-    largest. Every user has at least one.
+    """Yield the rows of `offenders`, at least one for each user.
+
+    A user's sources (or applications) of one pattern are one finding, which describes the largest.
     """
     alike: dict[tuple[str, Pattern], list[Row]] = defaultdict(list)
     all_ids: dict[str, int] = defaultdict(int)

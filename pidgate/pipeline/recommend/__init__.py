@@ -7,5 +7,4 @@ chosen.py       the rule: from needs to a cap for now and a rate after mending
 sentences.py    every sentence, from a row of the result tables
 recommended.py  the result tables
 quotas_file.py  the file for the gateway, and its diff
-in_force.py     the quotas in force, from the newest config event
 """

@@ -1,6 +1,6 @@
-"""What each user's history says: its needs, and the cost of rates. All arrivals of a user are in memory. Pure.
+"""The needs of each user, and the costs of rates, measured from its history. Pure.
 
-An arrival takes some 60 bytes, so a rogue of five million ids takes 300 MB.
+All arrivals of a user are in memory. One takes some 60 bytes, so a rogue of five million ids takes 300 MB.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 -- Recommend: the arrivals of each user in order of time, and what they say but for the costs of rates.
 
--- Ties are broken by what else is known, so that shuffled rows give the same.
+-- Ties are ordered by the other columns, so that the result does not depend on the order of rows.
 create temp table came as
 select
     "user", at_ms, coalesce(healthy, true) as is_healthy, coalesce(transactional, true) as is_transactional,

@@ -94,21 +94,15 @@ def _quotas(config: InForce | None, changes: Mapping[str, NewRate], default_rate
         in_force = config["default_rate_milli"]
         if in_force is None and config["mode"] != "enforce":
             in_force = new_default
-        of_default = _rates(in_force, config, "default_")
-        lines += (
-            ["  default:", *(f"    {key}: {rate}" for key, rate in of_default.items())] if of_default else []
-        )
+        if of_default := _rates(in_force, config, "default_"):
+            lines += ["  default:", *(f"    {key}: {rate}" for key, rate in of_default.items())]
     named: dict[str, Any] = {one["user"]: one for one in config["quotas"]} if config is not None else {}
     users = sorted({*named, *changes} - {OTHER_USERS})
-    for section, of_section in groupby(users, _section):
-        lines.append(f"  {section}:")
+    for are_unidentified, of_section in groupby(users, is_unidentified):
+        lines.append("  unidentified:" if are_unidentified else "  users:")
         for user in of_section:
             lines += _user(user, named.get(user, {}), changes.get(user))
     return lines
-
-
-def _section(user: str) -> str:
-    return "unidentified" if is_unidentified(user) else "users"
 
 
 def _shape(config: InForce) -> Iterator[str]:

@@ -10,16 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pidgate.pipeline import in_force
 from pidgate.pipeline.failover.cascade import Heap
-from pidgate.pipeline.in_force import (
-    CHECK_INTERVAL_MS,
-    UNKNOWN_TOPIC,
-    InForce,
-    Shares,
-    quotas_of,
-    settings,
-    windows,
-)
 from pidgate.pipeline.kernels import ArrowTables, Kernel
 from pidgate.pipeline.recommend.chosen import A_DAY_MS, Action, Asked, choose
 from pidgate.pipeline.recommend.measured import COST, MEASURES, Course, measured
@@ -69,8 +61,8 @@ class Question:
     """What is the same for all users. Picklable."""
 
     asked: Asked
-    config: InForce | None
-    shares: Shares
+    config: in_force.InForce | None
+    shares: in_force.Shares
     expiry_ms: int
     healthy_by: str
     """Where the health of ids comes from."""
@@ -82,10 +74,10 @@ class Question:
     @property
     def broker_share(self) -> float:
         """Largest share of a cluster's states on one broker; 1 without topology, an upper bound."""
-        return max(self.shares.get(UNKNOWN_TOPIC, {}).values(), default=1.0)
+        return max(self.shares.get(in_force.UNKNOWN_TOPIC, {}).values(), default=1.0)
 
-    def begun(self, extent: Iterable[Row]) -> Row | None:
-        """Return the columns of TOTALS that no user changes; None if no decision names a user.
+    def shared_totals(self, extent: Iterable[Row]) -> Row | None:
+        """Return the columns of TOTALS that do not depend on users; None if no decision names a user.
 
         `extent`: the days of the history. Days without any event are a gap, and no evidence of rest.
         """
@@ -113,7 +105,8 @@ class Question:
 
     def states_of(self, rate: float, partitions_per_id: float) -> int:
         """Return the most producer states that a rate allows on the fullest broker, at once."""
-        ids = rate * windows(settings(self.config), self.expiry_ms + CHECK_INTERVAL_MS) + 1
+        held_ms = self.expiry_ms + in_force.CHECK_INTERVAL_MS
+        ids = rate * in_force.windows(in_force.settings(self.config), held_ms) + 1
         return round(ids * partitions_per_id * self.broker_share)
 
 
@@ -122,12 +115,15 @@ def by_user(question: Question, tables: ArrowTables) -> dict[str, pa.Table]:
     with Kernel({"seen": tables["seen"]}) as kernel:
         kernel.run("recommend/by_user")
         stories = {row["user"]: row for row in kernel.table("stories").to_pylist()}
-    totals, quota_of = question.begun(tables["extent"].to_pylist()), quotas_of(question.config)
+    totals, quota_of = (
+        question.shared_totals(tables["extent"].to_pylist()),
+        in_force.quotas_of(question.config),
+    )
     rows: list[Row] = []
     tried: list[Row] = []
     if totals is not None and len(tables["history"]):
         course = Course(
-            settings(question.config),
+            in_force.settings(question.config),
             totals["begin_ms"],
             totals["split_ms"],
             totals["end_ms"],
@@ -186,15 +182,15 @@ SUMMED: Final = (
 """The columns of recommendations that totals_of() reads."""
 
 
-def totals_of(question: Question, begun: Row, rows: Sequence[Row]) -> Row:
-    """Return the row of recommend_totals: `begun`, and the sums over all users."""
+def totals_of(question: Question, shared: Row, rows: Sequence[Row]) -> Row:
+    """Return the row of recommend_totals: `shared`, and the sums over all users."""
     rated = [row for row in rows if row["action"] != Action.NONE]
     healthy = [row for row in rated if not row["rogue_ids"]]
     rates = sorted(row["mended_rate"] for row in healthy)
     default = rounded_up(rates[ceil(DEFAULT_COVERS * len(rates)) - 1]) if rates else None
     partitions = fsum(row["partitions_per_id"] for row in healthy) / max(1, len(healthy))
     return {
-        **begun,
+        **shared,
         "default_users": len(healthy),
         "default_rate": default,
         "default_covers": 0 if default is None else bisect_right(rates, default),

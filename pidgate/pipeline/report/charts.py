@@ -5,7 +5,7 @@ Knows rows, but no HTML: `chart` in parts.html draws it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import ceil, log10
@@ -125,7 +125,7 @@ def heaps(found: Heaps) -> Chart:
     return Chart("heap", span, lines, up, _across(span), at, marks)
 
 
-def _scale(highest: float, write: object = count) -> tuple[float, list[Tick]]:
+def _scale(highest: float, write: Callable[[float], str] = count) -> tuple[float, list[Tick]]:
     """Return the head of the axis, and round labels up to it."""
     if highest <= 0:
         return 1.0, [Tick(0, "0")]
@@ -134,7 +134,6 @@ def _scale(highest: float, write: object = count) -> tuple[float, list[Tick]]:
     if write is count:
         step = max(1.0, ceil(step))
     steps = ceil(highest / step)
-    assert callable(write)
     return steps * step, [Tick(100 * number / steps, write(number * step)) for number in range(steps + 1)]
 
 

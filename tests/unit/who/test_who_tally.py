@@ -23,7 +23,7 @@ from pidgate.who.picture import UserPicture, Window
 from pidgate.who.sequences import Lost, Sequences
 from pidgate.who.span import Span
 from pidgate.who.tally import Tally
-from pidgate.who.user_tally import IDS_KEPT
+from pidgate.who.user_tally import IDS_KEPT, PLACE_IDS_KEPT
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
 
 WINDOW = Window(START_MS, START_MS + HOUR_MS, START_MS)
@@ -263,8 +263,25 @@ def test_a_user_with_very_many_ids_is_told_exactly_and_by_a_sample() -> None:
     assert Mark.NEW & tally.marks.of(5_000)
 
 
+def test_a_place_of_few_ids_is_judged_by_all_of_them_beside_one_of_very_many() -> None:
+    stream, small, large = Stream(), Client(client_id="loop"), Client(client_id="batch", address="10.0.0.9")
+    for number in range(3_000):
+        stream.producer(large, START_MS + 1_000 * number, life_ms=500, requests=1)
+        if not number % 47:
+            stream.producer(small, START_MS + 1_000 * number, life_ms=20_000, requests=40)
+    told = picture(tallied(stream.events(), ids_kept=100))
+
+    assert told.one_in > 16
+    places = {place.client_ids: place for place in told.places}
+    assert [life.one_in for life in places["loop"].lives] == [1] * 64
+    assert {life.one_in for life in places["batch"].lives} == {told.one_in}
+    assert len(places["batch"].starts) == PLACE_IDS_KEPT
+    assert {one.kind for one in findings(told, WINDOW)} == {Pattern.RESTART_LOOP, Pattern.PRODUCER_PER_BATCH}
+
+
 def test_all_users_together_keep_no_more_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pidgate.who.tally.MOST_KEPT", 1_000)
+    monkeypatch.setattr("pidgate.who.tally.MOST_KEPT_IN_PLACES", 2_000)
     stream = Stream()
     for number in range(5_000):
         client = Client(user=f"user-{number % 20}")
@@ -274,6 +291,8 @@ def test_all_users_together_keep_no_more_than_the_bound(monkeypatch: pytest.Monk
     assert sum(len(user.ids) for user in tally.users.values()) <= 1_000
     assert sum(len(user.connections) for user in tally.users.values()) <= 1_000
     assert all(len(user.ids) for user in tally.users.values())
+    places = [place for user in tally.users.values() for place in user.places.values()]
+    assert sum(len(place.ids) for place in places) <= 2_000
     assert [user.new_ids for user in user_pictures(tally, WINDOW, None)] == [250] * 20
 
 
