@@ -109,7 +109,7 @@ def test_the_results_of_a_run_replace_the_last_ones_as_a_whole(
     # After its commit, before its first copy: readers find it where it was written.
     folder = swaps.begin()
     Files(ROOT).replace(f"{folder}/written/results/x/part-4", "4")
-    monkeypatch.setattr(Files, "copy", killed)
+    monkeypatch.setattr(Files, "swap", killed)
     with pytest.raises(InterruptedError):
         swaps.commit(folder, ["results/x"])
     assert Swaps(Files(ROOT)).where("results/x") == f"{folder}/written/results/x"
