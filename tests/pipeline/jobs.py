@@ -31,7 +31,8 @@ def commanded(command: str, tables: str, *options: str) -> Result:
 def running_job(job: str, tables: Path | str, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a job, or `history`, with its output at the end of `log`; what is left of it is killed."""
     started = ["tools.history"] if job == "history" else ["pidgate.pipeline", job]
-    command = [sys.executable, "-m", *started, "--tables", str(tables), "--memory", "700m"]
+    memory = () if job == "report" else ("--memory", "700m")
+    command = [sys.executable, "-m", *started, "--tables", str(tables), *memory]
     with log.open("ab") as out:
         process = guard.spawn([*command, *options], stdout=out, stderr=out)
     try:
