@@ -87,7 +87,7 @@ create temp table bursts as
 with counted as (
     select
         source, at_ms, end_ms, ids, gap_ms,
-        count(*) filter (coalesce(quiet_ms > gap_ms, true)) over (partition by source, gap_ms order by at_ms) as burst
+        sum(coalesce(quiet_ms > gap_ms, true)::int) over (partition by source, gap_ms order by at_ms) as burst
     from ticks cross join gaps
 ), joined as (
     select
