@@ -14,7 +14,7 @@ with judged as (
     from judged
     window in_time as (partition by producer_id, "user" order by wall_time_ms, gateway_id, incarnation, seq)
 ), numbered as (
-    select *, count(*) filter (begins) over in_time as stay
+    select *, sum(begins::int) over in_time as stay
     from marked
     window in_time as (partition by producer_id, "user" order by wall_time_ms, gateway_id, incarnation, seq)
 ), stays as (

@@ -79,8 +79,8 @@ class SparkResults:
     def __init__(self, todo: Pass, run: Run, days: Days, buckets: int | None) -> None:
         self._todo, self._tables = todo, run.tables
         partitions = int(run.tables.spark.conf.get("spark.sql.shuffle.partitions") or 8)
-        buckets = buckets or _buckets_of(run.tables, min(partitions, FEWEST_BUCKETS))
-        parts = min(partitions, buckets)
+        # As many parts as buckets: what a part holds at once must not grow with the history either.
+        parts = buckets = buckets or _buckets_of(run.tables, min(partitions, FEWEST_BUCKETS))
         self._folder = run.whole.kept("-".join(todo.jobs))
         of_ids = self._dealt_out(days, todo.by_id, place_by_id, buckets)
         parted = of_ids.repartitionById(buckets, "part").mapInArrow(partial(_of_bucket, todo, parts), SEALED)

@@ -23,7 +23,7 @@ create temp table repeated as select place from numbered where place >= 0 and fi
 create temp table intervals as
 with runs as (
     select
-        *, count(*) filter (coalesce(first_seq - 1::hugeint > reached, true)) over (
+        *, sum(coalesce(first_seq - 1::hugeint > reached, true)::int) over (
             partition by gateway_id, incarnation order by number
         ) as run
     from numbered

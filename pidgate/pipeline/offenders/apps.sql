@@ -82,7 +82,7 @@ with moments as (
     from minutes
     window in_time as (partition by "user", app order by ms)
 ), numbered as (
-    select *, count(*) filter (begins) over (partition by "user", app order by ms) as session from timed
+    select *, sum(begins::int) over (partition by "user", app order by ms) as session from timed
 )
 select
     "user", app, min(ms) as session_ms, sum(starts) as starts,

@@ -87,7 +87,7 @@ create temp table bursts as
 with counted as (
     select
         source, at_ms, end_ms, ids, gap_ms,
-        count(*) filter (coalesce(quiet_ms > gap_ms, true)) over (partition by source, gap_ms order by at_ms) as burst
+        sum(coalesce(quiet_ms > gap_ms, true)::int) over (partition by source, gap_ms order by at_ms) as burst
     from ticks cross join gaps
 ), joined as (
     select
@@ -110,11 +110,8 @@ with ends as (
     union all
     select source, gap_ms, end_ms, null from bursts
 ), counted as (
-    select
-        source, gap_ms, number,
-        count(*) filter (number is null) over (
-            partition by source, gap_ms order by ms range between unbounded preceding and 1 preceding
-        ) - number as spare
+    -- rank() - 1 moments are earlier; number - 1 of them are starts.
+    select source, gap_ms, number, rank() over (partition by source, gap_ms order by ms) - 2 * number as spare
     from moments
 ), followed as (
     select source, gap_ms, number, number + least(0, min(spare) over (partition by source, gap_ms order by number)) as follows
