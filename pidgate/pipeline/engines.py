@@ -34,6 +34,8 @@ BYTES_OF_TASK: Final = 12_000_000
 """Of Parquet that one task deals out."""
 FEWEST_BUCKETS: Final = 32
 """On a cluster, where Spark's 200 partitions of a shuffle would be too many for a small history."""
+MOST_PARTS: Final = 128
+"""Unless Spark has more partitions."""
 Done = Callable[[pa.Table], pa.Table]
 
 
@@ -79,8 +81,9 @@ class SparkResults:
     def __init__(self, todo: Pass, run: Run, days: Days, buckets: int | None) -> None:
         self._todo, self._tables = todo, run.tables
         partitions = int(run.tables.spark.conf.get("spark.sql.shuffle.partitions") or 8)
-        # As many parts as buckets: what a part holds at once must not grow with the history either.
-        parts = buckets = buckets or _buckets_of(run.tables, min(partitions, FEWEST_BUCKETS))
+        buckets = buckets or _buckets_of(run.tables, min(partitions, FEWEST_BUCKETS))
+        # More parts for more events, so that a part stays small; each bucket has an envelope for each.
+        parts = min(buckets, max(partitions, MOST_PARTS))
         self._folder = run.whole.kept("-".join(todo.jobs))
         of_ids = self._dealt_out(days, todo.by_id, place_by_id, buckets)
         parted = of_ids.repartitionById(buckets, "part").mapInArrow(partial(_of_bucket, todo, parts), SEALED)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from typing import Final, Protocol
 
 READ_BUFFER_BYTES: Final = 256 * 1024
 """Most bytes of one read: large enough to empty a socket's receive buffer in one or two calls, small enough
@@ -219,14 +219,21 @@ NOTHING_HELD: Final = [0] * len(Purpose)
 """Until a connection holds something. Never written to."""
 
 
+class PaysMemory(Protocol):
+    """A connection. No callable: a bound method takes 64 bytes of each."""
+
+    def pays_memory_as(self) -> str:
+        """Return the owner of what it begins to hold now."""
+
+
 class BudgetShare:
     """One connection's share of the budget. Its owner is determined when it begins to hold memory."""
 
-    __slots__ = ("_budget", "_has_ended", "_held_bytes", "_owner", "_owner_now", "total_bytes")
+    __slots__ = ("_budget", "_has_ended", "_held_bytes", "_owner", "_payer", "total_bytes")
 
-    def __init__(self, budget: BufferBudget, owner_now: Callable[[], str]) -> None:
+    def __init__(self, budget: BufferBudget, payer: PaysMemory) -> None:
         self._budget = budget
-        self._owner_now = owner_now
+        self._payer = payer
         self._owner = ""
         self._held_bytes = NOTHING_HELD
         self.total_bytes = 0
@@ -242,7 +249,7 @@ class BudgetShare:
     @property
     def is_before_login(self) -> bool:
         """Return whether it counts for the common owner of connections that have not logged in."""
-        return (self._owner if self.total_bytes else self._owner_now()) == BEFORE_LOGIN
+        return (self._owner if self.total_bytes else self._payer.pays_memory_as()) == BEFORE_LOGIN
 
     def half_of(self, purpose: Purpose) -> Half:
         if purpose is Purpose.SMALL_FRAME:
@@ -255,7 +262,7 @@ class BudgetShare:
         if not change or self._has_ended:
             return
         if not self.total_bytes:
-            self._owner = self._owner_now()
+            self._owner = self._payer.pays_memory_as()
         if self._held_bytes is NOTHING_HELD:
             self._held_bytes = [0] * len(Purpose)
         self._held_bytes[purpose] = amount_bytes
@@ -273,7 +280,7 @@ class BudgetShare:
 
     def may_hold(self, who: object, purpose: Purpose, amount_bytes: int) -> bool:
         """Return whether `who` may hold this amount for this purpose now."""
-        owner = self._owner if self.total_bytes else self._owner_now()
+        owner = self._owner if self.total_bytes else self._payer.pays_memory_as()
         return self.half_of(purpose).may_take(who, owner, amount_bytes - self._held_bytes[purpose])
 
     def is_within(self, purpose: Purpose) -> bool:
@@ -282,7 +289,7 @@ class BudgetShare:
 
     def wait(self, who: object, purpose: Purpose, amount_bytes: int, resume: Callable[[], None]) -> None:
         """Call `resume` once when this amount may be held for this purpose."""
-        owner = self._owner if self.total_bytes else self._owner_now()
+        owner = self._owner if self.total_bytes else self._payer.pays_memory_as()
         self.half_of(purpose).wait(who, owner, amount_bytes - self._held_bytes[purpose], resume)
 
     def leave(self, who: object, purpose: Purpose) -> None:

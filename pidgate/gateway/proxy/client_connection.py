@@ -94,7 +94,7 @@ class ClientConnection:
         self.session = Session(context.surroundings, self.client)
         self.recorder = context.recorder_of(self.client, self.session.context.login.sasl)
         self.session.context.recorder = self.recorder
-        self.share = BudgetShare(context.budget, self._pays_memory)
+        self.share = BudgetShare(context.budget, self)
         self.broker = BrokerLink(socket.gate, self.share, self)
         self.reservation = FrameReservation(context.budget, self.share, socket.received, socket.gate)
         self.read_ahead = ReadAhead(self.session, self.share, socket.gate)
@@ -122,7 +122,7 @@ class ClientConnection:
         self._answered_by_ms = 0
         """When a connection that ends waits no longer for answers; 0: it does not end."""
 
-    def _pays_memory(self) -> str:
+    def pays_memory_as(self) -> str:
         return BEFORE_LOGIN if self.awaits_login else self.client.user
 
     def describe(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ is an action too (End). Only a defect of the gateway raises.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import intern
 from typing import Final
 
 from pidgate.gateway.proxy.actions import (
@@ -345,7 +346,7 @@ class Session:
         if context.awaits_size and api.waits_for_size:
             return HOLD
         if api is not NOT_OFFERED and not context.client.client_id:
-            context.client.client_id = bounded(request.head.client_id or "")
+            context.client.client_id = intern(bounded(request.head.client_id or ""))
             if context.faults is None and request.api_key != API_VERSIONS:
                 context.note_software("", "")
         if api.paid_by is not None:

@@ -1,6 +1,7 @@
 """The budget: its halves, a user's share, who waits and who goes ahead."""
 
 from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, LITTLE, BudgetShare, BufferBudget, Half, Purpose
+from tests.support.payer import Payer
 from tests.support.rules import rule
 
 
@@ -80,9 +81,9 @@ def test_before_login_all_connections_together_hold_little() -> None:
 def test_many_that_wait_are_resumed_in_a_loop() -> None:
     """Not one by the other: each gives back what it held while it waited."""
     budget = BufferBudget(1_000_000)
-    full = BudgetShare(budget, lambda: "full")
+    full = BudgetShare(budget, Payer("full"))
     full.hold(Purpose.LARGE_FRAME, 1_000_000)
-    shares = [BudgetShare(budget, lambda: "alice") for _ in range(5_000)]
+    shares = [BudgetShare(budget, Payer("alice")) for _ in range(5_000)]
     for share in shares:
         share.hold(Purpose.WAITING, 5)
         share.wait(share, Purpose.LARGE_FRAME, 6, lambda share=share: share.hold(Purpose.WAITING, 0))  # type: ignore[misc]
@@ -94,7 +95,7 @@ def test_many_that_wait_are_resumed_in_a_loop() -> None:
 def test_no_table_keeps_a_user_who_holds_nothing() -> None:
     budget = BufferBudget(1_000_000)
     for number in range(100):
-        share = BudgetShare(budget, lambda number=number: f"user-{number}")  # type: ignore[misc]
+        share = BudgetShare(budget, Payer(f"user-{number}"))
         for purpose in Purpose:
             share.hold(purpose, 100)
         for purpose in Purpose:
@@ -103,10 +104,10 @@ def test_no_table_keeps_a_user_who_holds_nothing() -> None:
 
 
 def test_whose_memory_it_is_is_asked_when_it_begins_to_be_held() -> None:
-    budget, user = BufferBudget(1_000_000), "before"
-    share = BudgetShare(budget, lambda: user)
+    budget, payer = BufferBudget(1_000_000), Payer("before")
+    share = BudgetShare(budget, payer)
     share.hold(Purpose.HELD, 10)
-    user = "after"
+    payer.name = "after"
     share.hold(Purpose.TO_CLIENT, 10)
     assert budget.large._held_bytes == {"before": 20}
     share.hold(Purpose.HELD, 0)

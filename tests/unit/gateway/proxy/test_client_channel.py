@@ -25,6 +25,7 @@ from pidgate.protocol.messages import Question
 from pidgate.protocol.work import JUDGED_PER_TURN, READ_FOR
 from tests.support import raw
 from tests.support.paper_transport import PaperTransport
+from tests.support.payer import Payer
 from tests.support.rules import rule
 from tests.support.scene import MiB, Pair, Scene, answer, frame_of, heartbeat, produce_of
 
@@ -467,7 +468,7 @@ def who_takes_no_answers_frees_its_memory(*, broker_is_busy: bool) -> bool:
     scene = Scene(budget_bytes=64 * MiB)
     pair = scene.connect()
     pair.client.receive((40 * MiB).to_bytes(4, "big") + bytes(30 * MiB))
-    waiting = BudgetShare(scene.budget, lambda: "alice")
+    waiting = BudgetShare(scene.budget, Payer("alice"))
     waiting.wait(waiting, Purpose.LARGE_FRAME, 20 * MiB, lambda: waiting.hold(Purpose.LARGE_FRAME, 20 * MiB))
     pair.channel.pause_writing()
     if broker_is_busy:

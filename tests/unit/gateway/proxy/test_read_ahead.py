@@ -14,6 +14,7 @@ from pidgate.gateway.proxy.session import HELD_OVERHEAD_BYTES
 from pidgate.quota.admission import Admission
 from pidgate.quota.decisions import Client
 from pidgate.quota.settings import Quotas
+from tests.support.payer import Payer
 from tests.support.scene import MiB, frame_of
 from tests.support.talk import Talk
 
@@ -28,7 +29,7 @@ class Reading:
         self.talk = Talk(Admission(Quotas(), lambda: 1, 0), Client("alice", "", "10.0.0.1", 1))
         self.budget = BufferBudget(budget_bytes)
         self.gate = ReadGate()
-        self.ahead = ReadAhead(self.talk.session, BudgetShare(self.budget, lambda: "alice"), self.gate)
+        self.ahead = ReadAhead(self.talk.session, BudgetShare(self.budget, Payer("alice")), self.gate)
         self.talk.context.mute(1_000)
 
     def hold(self, total_bytes: int, now_ms: int = 0) -> None:

@@ -18,6 +18,7 @@ from pidgate.gateway.proxy.receive_buffer import READ_VIEW
 from pidgate.gateway.proxy.tls_inbox import TlsInbox
 from pidgate.gateway.proxy.tls_transport import TlsTransport
 from tests.support.key_updates import key_updates, pad_records
+from tests.support.payer import Payer
 from tests.support.rules import rule
 from tools.sandbox.certificates import Authority
 
@@ -158,7 +159,7 @@ class Pair:
         self.dice = random.Random(seed)
         self.loop = asyncio.new_event_loop()
         self.budget = BufferBudget(1 << 20)
-        self.share = BudgetShare(self.budget, lambda: "alice")
+        self.share = BudgetShare(self.budget, Payer("alice"))
         self.reader = Recording(self.budget, self.loop, self.dice)
         self.server = Server(
             self.reader, contexts[0], self.loop, self.budget, self.share, Purpose.ENCRYPTED_REQUESTS, None

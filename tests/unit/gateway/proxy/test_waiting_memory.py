@@ -19,6 +19,7 @@ from pidgate.protocol.work import JUDGED_PER_TURN, READ_FOR
 from tests.support import raw
 from tests.support.frames import framed, produce_request, record_batch
 from tests.support.paper_transport import LOOP_READ_BYTES
+from tests.support.payer import Payer
 from tests.support.rules import rule
 from tests.support.scene import MiB, Pair, Scene, answer, heartbeat, produce_of
 
@@ -69,7 +70,7 @@ def test_an_answer_whose_client_leaves_during_its_walk_is_given_back(scene: Scen
 
 
 def test_an_answer_that_waits_for_memory_gives_up_its_turn_with_its_client(scene: Scene) -> None:
-    hog = BudgetShare(scene.budget, lambda: "hog")
+    hog = BudgetShare(scene.budget, Payer("hog"))
     hog.hold(Purpose.LARGE_FRAME, 32 * MiB)
     pair = scene.connect()
     pair.client.receive(raw.request(METADATA, 9, {"topics": None}, correlation_id=2))
@@ -83,7 +84,7 @@ def test_an_answer_that_waits_for_memory_gives_up_its_turn_with_its_client(scene
 
 def test_a_share_that_has_ended_counts_nothing_more() -> None:
     budget = BufferBudget(1_000)
-    share = BudgetShare(budget, lambda: "alice")
+    share = BudgetShare(budget, Payer("alice"))
     share.hold(Purpose.ANSWER, 100)
     share.hold(Purpose.SMALL_FRAME, 100)
     share.end()
@@ -142,7 +143,7 @@ def test_behind_the_mutes_of_a_user_no_more_is_read_than_its_share() -> None:
 def test_a_mute_without_room_still_answers_what_is_refused_anyway() -> None:
     """As with room: otherwise each of a pipeline would cost a mute of its own."""
     scene = Scene(rate=0, budget_bytes=16 * MiB)
-    other = BudgetShare(scene.budget, lambda: "ANONYMOUS")
+    other = BudgetShare(scene.budget, Payer("ANONYMOUS"))
     other.hold(Purpose.HELD, 4 * MiB)
     pair = scene.connect()
     for number in range(5):
@@ -165,7 +166,7 @@ def test_a_mute_without_room_still_answers_what_is_refused_anyway() -> None:
 @pytest.mark.parametrize("in_flight", [False, True])
 def test_a_muted_connection_without_room_is_closed_behind_its_answers(in_flight: bool) -> None:
     scene = Scene(rate=0, budget_bytes=16 * MiB)
-    other = BudgetShare(scene.budget, lambda: "ANONYMOUS")
+    other = BudgetShare(scene.budget, Payer("ANONYMOUS"))
     other.hold(Purpose.HELD, 4 * MiB)
     pair = scene.connect()
     before = heartbeat(1) if in_flight else b""
@@ -195,7 +196,7 @@ def test_requests_in_flight_are_counted_and_have_their_users_share(scene: Scene)
     assert scene.budget.used_bytes == 0, "a few of them cost no call"
     pair.client.receive(heartbeat(0) * (COUNTED_IN_FLIGHT - 5))
     assert scene.budget.used_bytes == COUNTED_IN_FLIGHT * IN_FLIGHT_BYTES
-    other = BudgetShare(scene.budget, lambda: "ANONYMOUS")
+    other = BudgetShare(scene.budget, Payer("ANONYMOUS"))
     other.hold(Purpose.HELD, 16 * MiB)
     while pair.client.receive(heartbeat(0) * COUNTED_IN_FLIGHT):
         scene.turns()
@@ -209,7 +210,7 @@ def test_requests_in_flight_are_counted_and_have_their_users_share(scene: Scene)
 
 def test_requests_of_one_read_wait_while_too_many_are_in_flight(scene: Scene) -> None:
     """One read brings thousands. All of them are forwarded once, in order, and the rest goes on with the answers."""
-    other = BudgetShare(scene.budget, lambda: "ANONYMOUS")
+    other = BudgetShare(scene.budget, Payer("ANONYMOUS"))
     other.hold(Purpose.HELD, 16 * MiB)
     pair = scene.connect()
     flood = b"".join(map(heartbeat, range(5_000)))
@@ -297,7 +298,7 @@ def test_own_answers_that_wait_are_counted_and_bounded(scene: Scene, busy: Pair)
 
 
 def test_own_answers_have_their_users_share(scene: Scene, busy: Pair) -> None:
-    other = BudgetShare(scene.budget, lambda: "ANONYMOUS")
+    other = BudgetShare(scene.budget, Payer("ANONYMOUS"))
     other.hold(Purpose.HELD, 16 * MiB)
     assert sent_until_it_is_paused(scene, busy) == 1
     busy.broker.receive(answer(1))
@@ -351,7 +352,7 @@ def test_answers_to_a_client_that_reads_nothing_count_as_they_come(scene: Scene)
 @rule("A user holds at most as much memory for frames and filters as is left to others.", "memory")
 def test_who_reads_no_answers_is_closed_when_its_user_has_no_room() -> None:
     scene = Scene(budget_bytes=16 * MiB)
-    other = BudgetShare(scene.budget, lambda: "somebody else")
+    other = BudgetShare(scene.budget, Payer("somebody else"))
     pairs = [scene.connect() for _ in range(4)]
     for pair in pairs:
         pair.client.receive(heartbeat(1))
