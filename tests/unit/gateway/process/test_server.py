@@ -54,7 +54,7 @@ def test_requests_and_answers_pass_and_node_ports_open_before_they_are_shown() -
 
 def test_the_times_of_forwarding_and_of_the_broker_are_observed() -> None:
     async def slow(head: RequestHead, _peer: Peer) -> bytes:
-        await asyncio.sleep(0.06)
+        await asyncio.sleep(0.07)
         return answer_to(head, {})
 
     async def scenario() -> None:
