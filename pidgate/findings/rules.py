@@ -106,7 +106,7 @@ UNUSED: Final = 0.25
 FEWEST_PARTITIONS: Final = 20
 """Partitions of an id, on average, from which on a user's states say more than its ids."""
 FEWEST_STATES: Final = 10_000
-"""About 10 MB at each broker that has them."""
+"""About 4 MB at each broker that has them."""
 TRANSACTIONAL: Final = 0.5
 MOSTLY: Final = 0.5
 """A user with a smaller explained share of new ids is (also) unknown."""

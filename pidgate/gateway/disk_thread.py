@@ -70,7 +70,11 @@ class Looks:
     def __call__(self) -> bool:
         while not self._ended.wait(self.every_s) and not self.look():
             pass
-        return not self._ended.is_set()
+        return not self.is_ended
+
+    @property
+    def is_ended(self) -> bool:
+        return self._ended.is_set()
 
     def end(self) -> None:
         self._ended.set()

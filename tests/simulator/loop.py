@@ -288,7 +288,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if not future.done():
                 future.set_result(False)
 
-        looks.end = end  # type: ignore[method-assign]
+        if looks.is_ended:
+            end()
+        looks.end = end  # type: ignore[method-assign]  # what wakes the thread
         self.call_later(looks.every_s, look)
 
     def _work(self, seen_s: float, future: asyncio.Future[Any], func: Callable[..., Any], args: Any) -> None:

@@ -123,7 +123,7 @@ class Gateway:
                 "service.instance.id": self._settings.gateway_id,
                 "service.version": version(),
             }
-            export = OtlpExport(self._registry(), resource)
+            export = OtlpExport(self.registry, resource)
             self._otlp = asyncio.get_running_loop().create_task(begun_anew("OTLP export", export.run))
 
     async def until_stopped(self) -> None:
@@ -203,16 +203,13 @@ class Gateway:
     async def ask_fleet(self) -> dict[str, Any]:
         return await self._fleet_answers.ask()
 
-    def _registry(self, labelled_rows: int | None = None) -> MetricsRegistry:
+    def _registry(self, labelled_rows: int) -> MetricsRegistry:
         from prometheus_client import ProcessCollector
 
         from pidgate.gateway.metrics.byte_rates import ByteCollector
         from pidgate.gateway.metrics.collectors import QuotaStoreCollector, ReloadCollector, StateCollector
-        from pidgate.gateway.metrics.families import LABELLED_ROWS
         from pidgate.gateway.metrics.registry import GatewayCollector, MetricsRegistry
 
-        if labelled_rows is None:
-            labelled_rows = LABELLED_ROWS
         traffic = self.traffic
         return MetricsRegistry(
             GatewayCollector(traffic.counters, traffic.users, self.is_ready, version(), labelled_rows),
@@ -226,7 +223,9 @@ class Gateway:
 
     @cached_property
     def registry(self) -> MetricsRegistry:
-        return self._registry()
+        from pidgate.gateway.metrics.families import LABELLED_ROWS
+
+        return self._registry(LABELLED_ROWS)
 
     @cached_property
     def overview_registry(self) -> MetricsRegistry:

@@ -105,8 +105,8 @@ class Reloading:
         self._users = users
         self._watch = FileWatch(file) if file is not None else None
         self._disk = DiskThread("pidgate-reload")
-        self._signalled = False
-        self._looks: Looks | None = None
+        self._looks = self._new_looks()
+        """For a change of the file. A signal ends them."""
         self._background: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -122,18 +122,16 @@ class Reloading:
             self._background.cancel()
             await asyncio.gather(self._background, return_exceptions=True)
             self._disk.shutdown()
-            self._end_looks()
+            self._looks.end()
 
     def reload(self) -> None:
         """Read the file now, whether or not it has changed. Problems are logged."""
         if self._watch is None:
             log_nothing_to_reload()
-        self._signalled = True
-        self._end_looks()
+        self._looks.end()
 
-    def _end_looks(self) -> None:
-        if self._looks is not None:
-            self._looks.end()
+    def _new_looks(self) -> Looks:
+        return Looks(lambda: self._watch is not None and self._watch.has_changed(), LOOK_EVERY_S)
 
     async def _follow(self, watch: FileWatch) -> None:
         cause: Cause | None = "start"
@@ -142,21 +140,14 @@ class Reloading:
                 if cause is not None:
                     await self._reload(watch, cause)
                 self.is_watching = True
-                cause = await self._next_cause(watch)
+                cause = "file" if await self._disk.do(self._looks) else "signal"
+                self._looks = self._new_looks()
             except Exception as error:
                 log.exception(Event.UNEXPECTED_ERROR, reason=f"reloading the configuration: {error}")
                 text = f"cannot be used: {type(error).__name__}: {str(error)[:LONGEST_REASON]}"
                 self._refuse((Problem(str(self.file), "", text),), cause or "file")
                 cause = None
                 await next_tick(LOOK_EVERY_S)
-
-    async def _next_cause(self, watch: FileWatch) -> Cause:
-        if not self._signalled:
-            self._looks = Looks(watch.has_changed, LOOK_EVERY_S)
-            if await self._disk.do(self._looks):
-                return "file"
-        self._signalled = False
-        return "signal"
 
     async def _reload(self, watch: FileWatch, cause: Cause) -> None:
         began_s = asyncio.get_running_loop().time()

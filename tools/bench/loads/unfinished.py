@@ -46,7 +46,7 @@ def beginning(topic_id: bytes, partition: int, producer_id: int, plan: Unfinishe
 def run_unfinished(through: Through, plan: UnfinishedPlan) -> dict[str, float]:
     """Send a first batch of each id, then the beginnings; memory is read while all frames are unfinished.
 
-    One connection comes and goes before the first measurement: what is allocated once does not count as a connection's.
+    One connection comes and goes before the first measurement, so that what the process allocates once is not counted.
     """
     connections, beginnings = [], []
     for partition in range(1 + plan.connections):
