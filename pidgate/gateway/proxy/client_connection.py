@@ -431,12 +431,14 @@ class ClientConnection:
                 self.close("limit", TOO_MANY)
 
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
-        """Count small amounts of memory, and close the connection if a deadline has passed.
+        """Count small amounts of memory, keep the broker's side alive, close if a deadline has passed.
 
         Called about once a second.
         """
         self._count_small_amounts()
         self.socket.gate.note_pause(now_ms)
+        if self.broker.channel is not None:
+            self.broker.channel.socket.keep_alive()
         overdue = self.age.overdue(now_ms, limits, awaits_login=self.awaits_login)
         if self._answered_by_ms and now_ms >= self._answered_by_ms:
             self.close_now("drain", "its requests in flight were not answered in time")

@@ -22,6 +22,7 @@ from enum import IntEnum
 from typing import Final, cast
 
 from pidgate.gateway.proxy.buffers import BufferBudget
+from pidgate.gateway.proxy.keepalive import keep_alive
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, ReceiveBuffer
 from pidgate.protocol.proxy_header import Origin
 
@@ -132,7 +133,7 @@ def bytes_of(buf: bytes | bytearray, start: int, end: int) -> bytes | bytearray:
 
 
 def write_view(transport: asyncio.Transport, descriptor: int, view: memoryview) -> None:
-    """Write bytes that are valid only in this turn. `descriptor`: see Socket._descriptor."""
+    """Write bytes that are valid only in this turn. `descriptor`: see Socket.descriptor."""
     taken = _taken_at_once(transport, descriptor, view)
     if taken < len(view):
         transport.write(bytes(view[taken:]))
@@ -144,12 +145,7 @@ def _taken_at_once(transport: asyncio.Transport, descriptor: int, view: memoryvi
     Nothing may be unsent in the transport, or these bytes would overtake it. A closing transport may have
     lost its descriptor, whose number may belong to another connection by then.
     """
-    if (
-        descriptor < 0
-        or len(view) < COPIED_BYTES
-        or transport.is_closing()
-        or transport.get_write_buffer_size()
-    ):
+    if descriptor < 0 or transport.is_closing() or transport.get_write_buffer_size():
         return 0
     try:
         return os.write(descriptor, view)
@@ -163,6 +159,7 @@ class Socket:
     __slots__ = (
         "_budget",
         "_descriptor",
+        "_is_kept_alive",
         "_loop",
         "_reader",
         "_reads_large",
@@ -184,8 +181,9 @@ class Socket:
         self._reads_large = False
         self._small_reads = 0
         """Small reads in a row in large mode."""
-        self._descriptor = -1
-        """File descriptor of a plain socket; -1 with TLS."""
+        self._descriptor: int | None = None
+        """None: nobody has asked for it. Most connections of a crash loop end before."""
+        self._is_kept_alive = False
         self.rest: bytes | bytearray = b""
         """Bytes read but deferred to the next turn."""
         self.is_parked = False
@@ -195,9 +193,6 @@ class Socket:
         # uvloop's transports are asyncio's by shape, not by class.
         self._transport = opened = cast(asyncio.Transport, transport)
         opened.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        socket = transport.get_extra_info("socket")
-        if socket is not None and transport.get_extra_info("ssl_object") is None:
-            self._descriptor = socket.fileno()
         self.gate.opened(opened)
         if self._budget.is_full:
             self.read_large()
@@ -220,6 +215,27 @@ class Socket:
         return self._transport is not None and not self._transport.is_closing()
 
     @property
+    def descriptor(self) -> int:
+        """File descriptor of a plain socket; -1 with TLS, or if it is closed."""
+        if self._descriptor is None:
+            transport = self._transport
+            if transport is None or transport.is_closing():
+                return -1
+            socket = transport.get_extra_info("socket")
+            is_plain = socket is not None and transport.get_extra_info("ssl_object") is None
+            self._descriptor = socket.fileno() if is_plain else -1
+        return self._descriptor
+
+    def keep_alive(self) -> None:
+        """Turn keepalive on. Called about once a second: a crash loop's connections end before the first time."""
+        transport = self._transport
+        if not self._is_kept_alive and transport is not None and not transport.is_closing():
+            self._is_kept_alive = True
+            socket = transport.get_extra_info("socket")
+            if socket is not None:
+                keep_alive(socket)
+
+    @property
     def unsent_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
@@ -237,10 +253,12 @@ class Socket:
         if transport is None:
             return False
         self.gate.recall()
-        if isinstance(data, memoryview):
-            write_view(transport, self._descriptor, data)
-        else:
+        if not isinstance(data, memoryview):
             transport.write(data)
+        elif len(data) < COPIED_BYTES:
+            transport.write(bytes(data))
+        else:
+            write_view(transport, self.descriptor, data)
         return True
 
     def close_when_written(self) -> None:
@@ -266,13 +284,13 @@ class Socket:
         """Return whether nothing waits here, in either direction, on a socket without TLS."""
         transport = self._transport
         return (
-            self._descriptor >= 0
-            and transport is not None
+            transport is not None
             and not self.gate.reasons
             and not self.rest
             and self.received.is_plain
             and not transport.is_closing()
             and not transport.get_write_buffer_size()
+            and self.descriptor >= 0
         )
 
     def lend(self, take_back: Callable[[], None]) -> int:
@@ -280,7 +298,7 @@ class Socket:
         assert self._transport is not None
         self._transport.pause_reading()
         self.gate.take_back = take_back
-        return self._descriptor
+        return self.descriptor
 
     def take_back(self, unsent: bytes) -> None:
         """Go on as before. `unsent`: counted already, and not yet sent."""

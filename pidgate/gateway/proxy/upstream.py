@@ -19,7 +19,6 @@ from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.broker_login import BrokerLogin
 from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext
-from pidgate.gateway.proxy.keepalive import keep_alive
 from pidgate.gateway.proxy.tls_connections import DialledTls
 from pidgate.gateway.tls.wording import of_broker
 from pidgate.protocol.logins import AnswersDiffer, Build, LoginRefused
@@ -206,13 +205,10 @@ class Upstream:
         problem: OSError | None = None
         for address in await self._shared.nodes.resolver.addresses(host):
             try:
-                transport, _ = await self._shared.loop.create_connection(protocol, address, port)
+                await self._shared.loop.create_connection(protocol, address, port)
             except OSError as error:
                 problem = error
             else:
-                opened = transport.get_extra_info("socket")
-                if opened is not None and opened.fileno() >= 0:  # not closed yet
-                    keep_alive(opened)
                 return
         assert problem is not None
         raise problem

@@ -66,7 +66,7 @@ def test_keepalive_is_on_towards_clients_and_brokers_lent_connections_included()
                 await client.ask(HEARTBEAT, 4, {"group_id": "g", "member_id": "m"})
             running.gateway.traffic.count_lanes(0)
             assert counters.lane_connections == 1
-            assert options_of(running, broker) == {"clients": {WANTED}, "brokers": {WANTED}}
+            await until(lambda: options_of(running, broker) == {"clients": {WANTED}, "brokers": {WANTED}})
 
     run(scenario())
     assert keepalive.IDLE_S + keepalive.INTERVAL_S * keepalive.PROBES <= 120
