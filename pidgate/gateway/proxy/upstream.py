@@ -183,9 +183,10 @@ class Upstream:
         behind_tls = header if tls is None else b""
         login = None if exchange is None else BrokerLogin(connection, exchange, behind_tls)
         reader = BrokerChannel(connection, behind_tls) if login is None else login
-        # The timeout does not cover the token request: another broker's delay must not count against this
+        # The deadline does not cover the token request: another broker's delay must not count against this
         # one.
-        async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
+        deadline = _Deadline(self._shared.loop, self._shared.connect_timeout_ms / 1000)
+        try:
             if tls is None:
                 await self._to_first_address(reader.as_protocol, host, port)
             else:
@@ -197,6 +198,11 @@ class Upstream:
             finally:
                 if not login.done.done() or login.done.cancelled():
                     login.socket.abort()
+        except asyncio.CancelledError:
+            deadline.raise_if_over()
+            raise
+        finally:
+            deadline.timer.cancel()
 
     async def _to_first_address(
         self, protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int
@@ -241,6 +247,26 @@ class Upstream:
                 suppressed_count=left_out,
                 **connection.describe(),
             )
+
+
+class _Deadline:
+    """Cancels the running task after a time. asyncio.timeout would ask the kernel three times for the process's id."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, after_s: float) -> None:
+        task = asyncio.current_task(loop)
+        assert task is not None
+        self._task = task
+        self._is_over = False
+        self.timer = loop.call_later(after_s, self._end)
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._task.cancel()
+
+    def raise_if_over(self) -> None:
+        """Raise TimeoutError if the deadline alone cancelled the task."""
+        if self._is_over and not self._task.uncancel():
+            raise TimeoutError from None
 
 
 def _header(connection: ClientConnection) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,9 +27,12 @@ WANTED = (1, keepalive.IDLE_S, keepalive.INTERVAL_S, keepalive.PROBES)
 
 def sockets_of_this_process() -> Iterator[socket.socket]:
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError), closing(socket.socket(fileno=os.dup(int(name)))) as found:
-            if found.family == socket.AF_INET:
-                yield found
+        with suppress(OSError):
+            descriptor = int(name)
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                with closing(socket.socket(fileno=os.dup(descriptor))) as found:
+                    if found.family == socket.AF_INET:
+                        yield found
 
 
 def options_of(running: RunningGateway, broker: ScriptedBroker) -> dict[str, set[tuple[int, ...]]]:
