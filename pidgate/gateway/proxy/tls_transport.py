@@ -18,7 +18,13 @@ from typing import Final, cast
 
 from pidgate.gateway.proxy.buffers import BudgetShare, BufferBudget, Purpose
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, LargeReads, Reader
-from pidgate.gateway.proxy.tls_inbox import ENCRYPTED_VIEW, MOST_READS_PER_TURN, SLICE_BYTES, TlsInbox
+from pidgate.gateway.proxy.tls_inbox import (
+    ENCRYPTED_VIEW,
+    MOST_READS_PER_TURN,
+    READS_PER_DATALESS,
+    SLICE_BYTES,
+    TlsInbox,
+)
 
 TURN_BYTES: Final = 1024 * 1024
 """Most bytes encrypted in a turn: about a millisecond."""
@@ -124,12 +130,39 @@ class TlsTransport(ABC):
         return ENCRYPTED_VIEW[:SCARCE_READ_BYTES] if self._budget.is_full else ENCRYPTED_VIEW
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._takes_record(nbytes):
+            return
         self._inbox.arrived(nbytes)
         if self._is_secure:
             self._deliver()
         else:
             self._shake_hands()
         self._keep_rest()
+
+    def _takes_record(self, nbytes: int) -> bool:
+        """Deliver a read that is one record, on a connection where nothing waits: most reads. False: it is not."""
+        inbox, reader = self._inbox, self._reader
+        if (
+            not inbox.is_record(nbytes)
+            or self._reads_large
+            or self._is_paused
+            or self._is_closing
+            or self._has_ended
+            or not reader.has_time()
+        ):
+            return False
+        try:
+            data = inbox.read_record(nbytes)
+        except ssl.SSLError as error:
+            self._broken(error)
+            return True
+        if data:
+            reader.spend(1)
+            reader.data_received(data)
+        else:
+            reader.spend(READS_PER_DATALESS)
+            self._deliver()
+        return True
 
     def eof_received(self) -> bool:
         if not self._is_secure:
