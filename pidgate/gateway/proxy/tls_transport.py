@@ -55,6 +55,8 @@ class TlsTransport(ABC):
         self._budget = budget
         self._share = share
         self._purpose = purpose
+        self._begins = server_hostname is not None
+        """The client sends the first message."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject = context.wrap_bio(
@@ -98,6 +100,7 @@ class TlsTransport(ABC):
         """Called after a failed handshake; its alert has been sent."""
 
     def _shake_hands(self) -> None:
+        """Go on with the handshake. A call for which the library has no bytes would cost an exception."""
         while not self._is_closing:
             try:
                 self._tls.do_handshake()
@@ -124,7 +127,8 @@ class TlsTransport(ABC):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast(asyncio.Transport, transport)
         self.began()
-        self._shake_hands()
+        if self._begins:
+            self._shake_hands()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return ENCRYPTED_VIEW[:SCARCE_READ_BYTES] if self._budget.is_full else ENCRYPTED_VIEW
@@ -135,7 +139,7 @@ class TlsTransport(ABC):
         self._inbox.arrived(nbytes)
         if self._is_secure:
             self._deliver()
-        else:
+        elif self._inbox.feed():
             self._shake_hands()
         self._keep_rest()
 
