@@ -13,7 +13,6 @@ import asyncio
 import ssl
 from abc import ABC, abstractmethod
 from collections import deque
-from contextlib import suppress
 from typing import Final, cast
 
 from pidgate.gateway.proxy.buffers import BudgetShare, BufferBudget, Purpose
@@ -57,6 +56,8 @@ class TlsTransport(ABC):
         self._purpose = purpose
         self._begins = server_hostname is not None
         """The client sends the first message."""
+        self._ticket = b""
+        """A server's ticket, which leaves with its first answer. A client of TLS 1.3 does not wait for it."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject = context.wrap_bio(
@@ -113,7 +114,10 @@ class TlsTransport(ABC):
                 self.not_secured(error)
                 return
             else:
-                self._send()
+                if self._begins or self._tls.version() != "TLSv1.3":
+                    self._send()
+                else:
+                    self._ticket = self._outgoing.read()
                 self._is_secure = True
                 self._inbox.handshake_over()
                 if self._is_paused and self._socket is not None:
@@ -324,7 +328,10 @@ class TlsTransport(ABC):
 
     def _send(self) -> None:
         if self._socket is not None and self._outgoing.pending:
-            self._socket.write(self._outgoing.read())
+            data = self._outgoing.read()
+            if self._ticket:
+                data, self._ticket = self._ticket + data, b""
+            self._socket.write(data)
 
     def close(self) -> None:
         """Close after all written data has been sent."""
@@ -336,8 +343,10 @@ class TlsTransport(ABC):
 
     def _say_goodbye(self) -> None:
         if self._is_secure:
-            with suppress(ssl.SSLError):  # the peer's own alert is not waited for
+            try:  # noqa: SIM105 - half of the cost
                 self._tls.unwrap()
+            except ssl.SSLError:
+                pass  # the peer's own alert is not waited for
         self._send()
         if self._socket is not None:
             self._socket.close()
