@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static Lane *LANES[MOST_THREADS];   /* those that run; changed and read with the GIL */
+enum { MOST_LANES = MOST_THREADS + 1 };   /* one has no thread */
+static Lane *LANES[MOST_LANES];   /* those that run; changed and read with the GIL */
 
 /* ---- Cell --------------------------------------------------------------------------------------------------------- */
 
@@ -25,7 +26,7 @@ static void unlock(Lane *lane) { pthread_mutex_unlock(&lane->lock); }
 
 static PyObject *cell_bump(CellObject *self, PyObject *Py_UNUSED(ignored)) {
     atomic_fetch_add_explicit(&self->cell.number, 1, memory_order_relaxed);
-    for (int at = 0; at < MOST_THREADS; at++)
+    for (int at = 0; at < MOST_LANES; at++)
         if (LANES[at]) {  /* an event that began before ends before this returns; later ones see the number */
             lock(LANES[at]);
             unlock(LANES[at]);
@@ -213,9 +214,9 @@ static int lane_init(LaneObject *self, PyObject *args, PyObject *Py_UNUSED(keywo
     int free = 0, has_thread = 1;
     if (!PyArg_ParseTuple(args, "|p", &has_thread))
         return -1;
-    while (free < MOST_THREADS && LANES[free])
+    while (free < MOST_LANES && LANES[free])
         free++;
-    if (self->lane || free == MOST_THREADS) {
+    if (self->lane || free == MOST_LANES) {
         PyErr_SetString(PyExc_RuntimeError, "too many lanes");
         return -1;
     }
@@ -260,7 +261,7 @@ static void stop(LaneObject *self) {
     if (!lane)
         return;
     self->lane = NULL;
-    for (int at = 0; at < MOST_THREADS; at++)
+    for (int at = 0; at < MOST_LANES; at++)
         if (LANES[at] == lane)
             LANES[at] = NULL;
     for (uint32_t at = 0; at < lane->connection_count; at++) {
