@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from pidgate.version import has_lanes
+from tools.sandbox.certificates import Authority
 from tools.sandbox.gateway import GatewayProcess
 from tools.sandbox.kafka import Cluster
 from tools.sandbox.topics import create_topic
@@ -25,24 +26,39 @@ QUOTAS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def gateway(cluster: Cluster) -> Iterator[GatewayProcess]:
-    with GatewayProcess(cluster.bootstrap_servers(), quotas=QUOTAS, settings={"lanes": 1}) as started:
+@pytest.fixture(params=["plain", "tls"])
+def tls(request: pytest.FixtureRequest, authority: Authority) -> dict[str, str] | None:
+    """TLS of the gateway's listener: a lane without a thread looks at what was decrypted."""
+    if request.param == "plain":
+        return None
+    pair = authority.issue("gateway")
+    return {"cert_file": str(pair.cert_file), "key_file": str(pair.key_file)}
+
+
+@pytest.fixture
+def gateway(cluster: Cluster, tls: dict[str, str] | None) -> Iterator[GatewayProcess]:
+    listener = None if tls is None else {"tls": tls}
+    with GatewayProcess(
+        cluster.bootstrap_servers(), quotas=QUOTAS, listener=listener, settings={"lanes": 1}
+    ) as started:
         yield started
         assert started.stop() == 0
 
 
 def test_a_producer_and_a_consumer(
-    cluster: Cluster, gateway: GatewayProcess, topic_name: Callable[[str], str]
+    cluster: Cluster,
+    gateway: GatewayProcess,
+    tls: dict[str, str] | None,
+    authority: Authority,
+    topic_name: Callable[[str], str],
 ) -> None:
     topic = topic_name("lanes")
+    client = {"bootstrap.servers": gateway.bootstrap_servers}
+    if tls is not None:
+        client |= {"security.protocol": "SSL", "ssl.ca.location": str(authority.ca_file)}
     create_topic(cluster.bootstrap_servers(), topic, partitions=3)
-    producer = Producer(
-        {"bootstrap.servers": gateway.bootstrap_servers, "linger.ms": 0, "enable.idempotence": True}
-    )
-    consumer = Consumer(
-        {"bootstrap.servers": gateway.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
-    )
+    producer = Producer({**client, "linger.ms": 0, "enable.idempotence": True})
+    consumer = Consumer({**client, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     received: set[int] = set()
     for number in range(RECORDS):

@@ -1,8 +1,9 @@
 """A model of the lanes' extension (pidgate/gateway/lane/_lane.pyi) on simulated transports.
 
-A lane decides with the core in C itself. Its thread is modelled after threads.c: an event of one socket (one read, what
-it means, one write) is one atomic step between the turns of the gateway's loop, after a delay. How much a read brings,
-and when memory is used up, is drawn. The steps are the process's: a frozen or killed one makes none.
+A lane decides with the core in C itself. A lane without a thread is asked by the gateway's own. A thread is modelled
+after threads.c: an event of one socket (one read, what it means, one write) is one atomic step between the turns of the
+gateway's loop, after a delay. How much a read brings, and when memory is used up, is drawn. The steps are the
+process's: a frozen or killed one makes none.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tests.support.native_core import MOST_KEPT_BYTES, Granted, NativeCore, Next
 
@@ -33,6 +34,10 @@ OF_NO_REASON: Final = 0.005
 """How often a connection is given back after an event for no reason."""
 OF_SPLICES: Final = 0.3
 """How often the inside of a frame passes without coming to a buffer."""
+MOST_CARRIED_BYTES: Final = 64 * 1024
+MOST_KEPT_HERE_BYTES: Final = 4096
+NO_END: Final = cast("End", None)
+"""The gateway's own thread reads and writes it."""
 OF_NO_STREAMING: Final = 0.1
 """How often half frames are announced so much that no further one may begin."""
 
@@ -138,10 +143,11 @@ class ModelLanes:
 
 
 class ModelLane:
-    """One thread with its connections."""
+    """One thread with its connections, or none."""
 
-    def __init__(self, lanes: ModelLanes) -> None:
+    def __init__(self, lanes: ModelLanes, has_thread: bool = True) -> None:
         self._lanes = lanes
+        self._has_thread = has_thread
         self._loop = lanes.loop
         self._random = lanes.random
         self._number = self._loop.network.next_descriptor()
@@ -179,8 +185,10 @@ class ModelLane:
         core.lent(apis, self._requests_by_api)
         for request in in_flight:
             core.put_in_flight(*request)
-        of_client, of_broker = (lanes.loop.network.end(number) for number in (client, broker))
-        assert not any(end.is_reading() for end in (of_client, of_broker)), "they are paused"
+        of_client = of_broker = NO_END
+        if self._has_thread:
+            of_client, of_broker = (lanes.loop.network.end(number) for number in (client, broker))
+            assert not any(end.is_reading() for end in (of_client, of_broker)), "they are paused"
         cells = everything, of_id
         self._handles += 1
         connection = self._connections[self._handles] = _Connection(
@@ -192,10 +200,29 @@ class ModelLane:
             _Flow(of_client, of_broker),
             _Flow(of_broker, of_client),
         )
-        of_client.on_ready = of_broker.on_ready = partial(self._have_step, connection)
         lanes.carried["lent"] += 1
-        self._have_step(connection)
+        if self._has_thread:
+            of_client.on_ready = of_broker.on_ready = partial(self._have_step, connection)
+            self._have_step(connection)
         return self._handles
+
+    def carry(self, handle: int, is_request: bool, data: bytes) -> bytes | None:
+        connection = self._connections[handle]
+        flow = connection.requests if is_request else connection.answers
+        data, flow.kept = flow.kept + data, b""
+        self._lanes.carried["looked at"] += 1
+        passed, then = 0, Next.MORE
+        is_lent = len(data) <= MOST_CARRIED_BYTES and self._random.random() >= OF_NO_REASON
+        if is_lent:
+            passed, then = self._look(connection, data, is_request)
+        rest = data[passed:]
+        if is_lent and then is Next.MORE and len(rest) <= MOST_KEPT_HERE_BYTES:
+            flow.kept = rest
+            return data[:passed]
+        flow.left, flow.rest = data[:passed], rest
+        self._lanes.carried[f"left: {then.name}"] += 1
+        self._leave(connection, then)
+        return None
 
     def take_back(self, handle: int) -> Any:
         connection = self._connections.get(handle)
@@ -244,11 +271,12 @@ class ModelLane:
         connection.is_lent = False
         connection.why = why
         for flow in (connection.requests, connection.answers):
-            flow.source.on_ready = None
             flow.left += flow.unsent
             flow.rest += flow.kept
             flow.unsent = flow.kept = b""
-            flow.target.noted_bytes = len(flow.left)
+            if self._has_thread:
+                flow.source.on_ready = None
+                flow.target.noted_bytes = len(flow.left)
 
     def _leave_and_tell(self, connection: _Connection, why: Next) -> None:
         self._leave(connection, why)
@@ -382,7 +410,6 @@ class ModelLane:
 
     def _carry(self, connection: _Connection, flow: _Flow, is_request: bool) -> None:
         """One read of one side, and what it means."""
-        core = connection.core
         if connection not in self._counted:
             self._counted.append(connection)
         inside = connection.unread(is_request)
@@ -394,17 +421,7 @@ class ModelLane:
             self._leave_and_tell(connection, Next.MORE)
             return
         data, flow.kept = flow.kept + data, b""
-        core.may_stream(self._random.random() >= OF_NO_STREAMING)
-        now_ms = self._now_ms()
-        if not is_request or not _is_revoked(connection):
-            passed, then = core.look(data, now_ms, is_request=is_request)
-        else:
-            self._lanes.carried["revoked"] += 1
-            passed, then = 0, Next.TO_PYTHON
-            if last := data[:inside]:
-                passed = core.look(last, now_ms, is_request=True)[0]
-                then = Next.TO_PYTHON if len(last) < len(data) else Next.MORE
-        self._note_passed(connection, passed, is_request)
+        passed, then = self._look(connection, data, is_request)
         is_lent = self._forward(flow, data[:passed])
         rest = data[passed:]
         if rest and then is Next.MORE and is_lent:
@@ -415,6 +432,24 @@ class ModelLane:
         if not is_lent or then is not Next.MORE:
             flow.rest = rest
             self._leave_and_tell(connection, then)
+
+    def _look(self, connection: _Connection, data: bytes, is_request: bool) -> tuple[int, Next]:
+        """Return how many bytes pass, and what follows them."""
+        core = connection.core
+        if connection not in self._counted:
+            self._counted.append(connection)
+        core.may_stream(self._random.random() >= OF_NO_STREAMING)
+        now_ms = self._now_ms()
+        if not is_request or not _is_revoked(connection):
+            passed, then = core.look(data, now_ms, is_request=is_request)
+        else:
+            self._lanes.carried["revoked"] += 1
+            passed, then = 0, Next.TO_PYTHON
+            if last := data[: connection.unread(is_request)]:
+                passed = core.look(last, now_ms, is_request=True)[0]
+                then = Next.TO_PYTHON if len(last) < len(data) else Next.MORE
+        self._note_passed(connection, passed, is_request)
+        return passed, then
 
     def _splice(self, connection: _Connection, flow: _Flow, is_request: bool, inside: int) -> None:
         """Pass the inside of a frame on without a look."""

@@ -104,6 +104,8 @@ class Setup:
     """The clients' ids have been in use for longer than ids are watched, when the steps begin."""
     lend_after: int | None = None
     """Requests in a row after which a connection is lent to a lane. None: there are no lanes."""
+    lanes_only_look: bool = False
+    """They are asked about what the gateway itself reads and writes, as they are where it has TLS."""
     passes_on: bool = False
     """Records are large, and gateways pass on as it comes what they may, not only what is larger than 1.25 MiB."""
     fresh_partitions: int = 0

@@ -17,6 +17,7 @@ _SIMPLER: dict[str, Any] = {
     "has_events": False,
     "is_long_known": False,
     "lend_after": None,
+    "lanes_only_look": False,
     "passes_on": False,
     "fresh_partitions": 0,
     "readers": (),

@@ -368,6 +368,7 @@ def _lanes(seed: int) -> Schedule:
         has_events=shape.is_fleet or random.random() < 0.4,
         is_long_known=random.random() < 0.6,
         lend_after=random.choice((0, 0, 1)),
+        lanes_only_look=Random(f"{seed}/tls").random() < 0.25,
         passes_on=random.random() < 0.3,
         weather=weather,
         readers=readers,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pidgate.gateway.lane.lanes import Lanes
 from pidgate.gateway.proxy.connection import Shared
+from pidgate.gateway.proxy.reading import Socket
 from pidgate.load.plan import Address, Login
 from tests.simulator import logs
 from tests.simulator.admissions import MALLORY
@@ -106,6 +107,8 @@ class World:
         if self.setup.lend_after is not None:
             machine.patches.setattr(Lanes, "lend_after", self.setup.lend_after)
             machine.patches.setattr(Lanes, "worth_requests", 0)
+        if self.setup.lanes_only_look:
+            machine.patches.setattr(Socket, "has_tls", True)
         self._addresses = self._rogues = 0
         self._starting: list[asyncio.Task[None]] = []
         self._hostile: list[Process] = []

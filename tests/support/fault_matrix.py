@@ -71,7 +71,7 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
         Row(
             "all dead",
             "a closed connection",
-            "/readyz returns 503 within 3 s (10 s more if they hang) and 200 when one is back; "
+            "/readyz returns 503 within 5 s (10 s more if they hang) and 200 when one is back; "
             "pidgate_broker_up; cluster_not_reached with cause and remedy, at growing intervals",
             (
                 "unit/gateway/cluster/test_probe.py::test_readiness_and_the_metric_follow_the_brokers",

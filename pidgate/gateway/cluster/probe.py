@@ -71,7 +71,7 @@ class Probe:
         up: MutableMapping[int, int] | None = None,
         answer_s: MutableMapping[int, float] | None = None,
         own: OwnQuestions | None = None,
-        check_every_ms: int = 3_000,
+        check_every_ms: int = 5_000,
     ) -> None:
         self._nodes = nodes
         self._answers = answers

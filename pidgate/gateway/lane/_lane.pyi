@@ -41,7 +41,12 @@ Left = tuple[
 """See lanes.Left."""
 
 class Lane:
-    """One thread with its connections. The constructor starts it, and raises OSError where it cannot."""
+    """One thread with its connections. The constructor starts it, and raises OSError where it cannot.
+
+    Without a thread, it carries what is read elsewhere (`carry`).
+    """
+
+    def __init__(self, has_thread: bool = True, /) -> None: ...
 
     lent: int
     """Connections that are lent now."""
@@ -64,6 +69,13 @@ class Lane:
         """Carry between two descriptors that nobody else reads or writes; return a handle. Raises OSError.
 
         Both cells have to be of this module.
+        """
+
+    def carry(self, handle: int, is_request: bool, data: bytes, /) -> bytes | None:
+        """Return what to send to the other side. None: take it back, with what came before in its rest.
+
+        For a lane without a thread, where both descriptors are -1. `data` has been read from the client
+        (`is_request`) or the broker.
         """
 
     def take_back(self, handle: int, /) -> Left | None:

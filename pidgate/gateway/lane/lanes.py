@@ -126,6 +126,8 @@ class Lanes:
         self._apis_for: tuple[bytes, ...] | None = None
         self._apis: dict[bool, _lane.Apis] = {}
         self._threads: list[_lane.Lane] = []
+        self._here: list[_lane.Lane] = []
+        """A lane without a thread, for connections with TLS: this thread reads and writes them."""
         self._module = module
 
     def start(self, setting: int | None, grants: Grants) -> None:
@@ -138,6 +140,7 @@ class Lanes:
             lane = self._module.Lane()
             self._threads.append(lane)
             self._loop.add_reader(lane.fileno(), self._left, lane)
+        self._here.append(self._module.Lane(False))
         self._counters.lanes = count
 
     @property
@@ -147,7 +150,7 @@ class Lanes:
     @property
     def lent(self) -> int:
         """Connections that are lent now."""
-        return sum(lane.lent for lane in self._threads)
+        return sum(lane.lent for lane in (*self._threads, *self._here))
 
     def lend(
         self,
@@ -162,9 +165,9 @@ class Lanes:
     ) -> LentTo | None:
         """Lend two descriptors to the thread with the fewest. None: it could not take them.
 
-        `fetches`: Fetch may pass.
+        Without descriptors (-1), the owner calls `carry` with what it reads. `fetches`: Fetch may pass.
         """
-        lane = min(self._threads, key=lambda thread: thread.lent)
+        lane = self._here[0] if client < 0 else min(self._threads, key=lambda thread: thread.lent)
         everything, of_id = cells
         try:
             handle = lane.lend(
@@ -184,7 +187,7 @@ class Lanes:
     def count(self) -> None:
         """Take the counts of the connections that carried something, for a part of them in each turn."""
         self._counters.lane_connections = self.lent
-        for lane in self._threads:
+        for lane in (*self._threads, *self._here):
             self._count_requests(lane)
             self._count(lane)
 
@@ -194,10 +197,14 @@ class Lanes:
             self._count_requests(lane)
             self._loop.remove_reader(lane.fileno())
             lane.stop()
+        for lane in self._here:
+            self._count_requests(lane)
+            lane.stop()
         self._threads.clear()
+        self._here.clear()
 
     def _count(self, lane: _lane.Lane) -> None:
-        if lane not in self._threads:
+        if not self._threads:  # stopped meanwhile
             return
         counts = lane.take_counts(COUNTED_AT_ONCE)
         for owner, counted in counts:

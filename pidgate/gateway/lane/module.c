@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static Lane *LANES[MOST_THREADS];   /* those that run; changed and read with the GIL */
+enum { MOST_LANES = MOST_THREADS + 1 };   /* one has no thread */
+static Lane *LANES[MOST_LANES];   /* those that run; changed and read with the GIL */
 
 /* ---- Cell --------------------------------------------------------------------------------------------------------- */
 
@@ -25,7 +26,7 @@ static void unlock(Lane *lane) { pthread_mutex_unlock(&lane->lock); }
 
 static PyObject *cell_bump(CellObject *self, PyObject *Py_UNUSED(ignored)) {
     atomic_fetch_add_explicit(&self->cell.number, 1, memory_order_relaxed);
-    for (int at = 0; at < MOST_THREADS; at++)
+    for (int at = 0; at < MOST_LANES; at++)
         if (LANES[at]) {  /* an event that began before ends before this returns; later ones see the number */
             lock(LANES[at]);
             unlock(LANES[at]);
@@ -209,15 +210,17 @@ typedef struct {
     Lane *lane;
 } LaneObject;
 
-static int lane_init(LaneObject *self, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(keywords)) {
-    int free = 0;
-    while (free < MOST_THREADS && LANES[free])
+static int lane_init(LaneObject *self, PyObject *args, PyObject *Py_UNUSED(keywords)) {
+    int free = 0, has_thread = 1;
+    if (!PyArg_ParseTuple(args, "|p", &has_thread))
+        return -1;
+    while (free < MOST_LANES && LANES[free])
         free++;
-    if (self->lane || free == MOST_THREADS) {
+    if (self->lane || free == MOST_LANES) {
         PyErr_SetString(PyExc_RuntimeError, "too many lanes");
         return -1;
     }
-    self->lane = lane_start();
+    self->lane = lane_start(has_thread);
     if (!self->lane) {
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
@@ -258,7 +261,7 @@ static void stop(LaneObject *self) {
     if (!lane)
         return;
     self->lane = NULL;
-    for (int at = 0; at < MOST_THREADS; at++)
+    for (int at = 0; at < MOST_LANES; at++)
         if (LANES[at] == lane)
             LANES[at] = NULL;
     for (uint32_t at = 0; at < lane->connection_count; at++) {
@@ -423,6 +426,33 @@ static PyObject *lane_take_back(LaneObject *self, PyObject *written) {
     return leaver.left;
 }
 
+static PyObject *lane_carry_method(LaneObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (is_stopped(self))
+        return NULL;
+    if (count != 3 || !PyBytes_CheckExact(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "carry(handle, is_request, data: bytes)");
+        return NULL;
+    }
+    unsigned long long handle = PyLong_AsUnsignedLongLong(args[0]);
+    if (handle == (unsigned long long)-1 && PyErr_Occurred())
+        return NULL;
+    const uint8_t *bytes = (const uint8_t *)PyBytes_AS_STRING(args[2]);
+    size_t read = (size_t)PyBytes_GET_SIZE(args[2]), passed = read;
+    Lane *lane = self->lane;
+    lock(lane);
+    Connection *connection = lane_find(lane, (uint32_t)handle, (uint32_t)(handle >> 32));
+    bool is_lent = connection && connection->is_lent &&
+                   lane_carry(lane, connection, args[1] == Py_True, &bytes, &passed);
+    unlock(lane);
+    if (!is_lent)
+        Py_RETURN_NONE;
+    if (passed == read && bytes == (const uint8_t *)PyBytes_AS_STRING(args[2])) {
+        Py_INCREF(args[2]);
+        return args[2];
+    }
+    return bytes_of(bytes, passed);
+}
+
 static PyObject *lane_take_left_method(LaneObject *self, PyObject *Py_UNUSED(ignored)) {
     if (is_stopped(self))
         return NULL;
@@ -498,6 +528,7 @@ static PyObject *lane_lent(LaneObject *self, void *Py_UNUSED(closure)) {
 static PyMethodDef LANE_METHODS[] = {
     {"fileno", (PyCFunction)lane_fileno, METH_NOARGS, NULL},
     {"lend", (PyCFunction)lane_lend_method, METH_VARARGS, NULL},
+    {"carry", (PyCFunction)(void (*)(void))lane_carry_method, METH_FASTCALL, NULL},
     {"take_back", (PyCFunction)lane_take_back, METH_O, NULL},
     {"take_left", (PyCFunction)lane_take_left_method, METH_NOARGS, NULL},
     {"take_counts", (PyCFunction)lane_take_counts, METH_O, NULL},

@@ -135,8 +135,10 @@ void lane_leave(Lane *lane, Connection *connection, Next why) {
     connection->why = why;
     lane->lent_count--;
     announce(lane, connection, 0);
-    epoll_ctl(lane->epoll, EPOLL_CTL_DEL, connection->requests.from, NULL);
-    epoll_ctl(lane->epoll, EPOLL_CTL_DEL, connection->answers.from, NULL);
+    if (lane->has_thread) {
+        epoll_ctl(lane->epoll, EPOLL_CTL_DEL, connection->requests.from, NULL);
+        epoll_ctl(lane->epoll, EPOLL_CTL_DEL, connection->answers.from, NULL);
+    }
     clear_flow(lane, &connection->requests, &connection->of_requests);
     clear_flow(lane, &connection->answers, &connection->of_answers);
 }
@@ -284,11 +286,58 @@ static bool keep(Lane *lane, Flow *flow, bool is_request, const uint8_t *rest, s
     return true;
 }
 
+/* Look at bytes of one side, and count those that pass. */
+static Look look_at(Lane *lane, Connection *connection, bool is_request, const uint8_t *buffer, size_t bytes) {
+    Core *core = &connection->core;
+    Look look;
+    if (!is_request) {
+        look = core_answers(core, buffer, bytes);
+        connection->answer_bytes += look.passed;
+        return look;
+    }
+    core->may_stream = lane->announced_bytes < MOST_ANNOUNCED_BYTES;
+    if (!is_revoked(connection))
+        look = core_requests(core, buffer, bytes, lane_now_ms());
+    else {
+        size_t last = core->request_left < bytes ? (size_t)core->request_left : bytes;  /* of the frame under way */
+        look = (Look){0, TO_PYTHON};
+        if (last)
+            look = (Look){core_requests(core, buffer, last, lane_now_ms()).passed, last < bytes ? TO_PYTHON : MORE};
+    }
+    connection->request_bytes += look.passed;
+    note_frame(lane, connection);
+    return look;
+}
+
+bool lane_carry(Lane *lane, Connection *connection, bool is_request, const uint8_t **bytes, size_t *count) {
+    Residue *residue = is_request ? &connection->of_requests : &connection->of_answers;
+    note_counts(lane, connection);
+    if (*count > MOST_CARRIED_BYTES) {
+        copy_out(&residue->rest, &residue->rest_bytes, *bytes, *count);
+        lane_leave(lane, connection, MORE);
+        return false;
+    }
+    if (residue->rest_bytes) {
+        memcpy(lane->buffer, residue->rest, residue->rest_bytes);
+        memcpy(lane->buffer + residue->rest_bytes, *bytes, *count);
+        *bytes = lane->buffer;
+        *count += residue->rest_bytes;
+        residue->rest_bytes = 0;
+    }
+    Look look = look_at(lane, connection, is_request, *bytes, *count);
+    copy_out(&residue->rest, &residue->rest_bytes, *bytes + look.passed, *count - look.passed);
+    *count = look.passed;
+    if (look.next == MORE && residue->rest_bytes <= MOST_KEPT_HERE_BYTES)
+        return true;
+    copy_out(&residue->unsent, &residue->unsent_bytes, *bytes, *count);
+    lane_leave(lane, connection, look.next);
+    return false;
+}
+
 /* One read of one side, and what it means. */
 static void carry(Lane *lane, Connection *connection, bool is_request) {
     Flow *flow = is_request ? &connection->requests : &connection->answers;
     Residue *residue = is_request ? &connection->of_requests : &connection->of_answers;
-    Core *core = &connection->core;
     note_counts(lane, connection);
     if (may_splice(lane, connection, flow, is_request)) {
         if (!splice_inside(lane, connection, flow, is_request))
@@ -311,23 +360,7 @@ static void carry(Lane *lane, Connection *connection, bool is_request) {
     }
     size_t bytes = kept + (size_t)count;
     flow->kept_bytes = 0;
-    core->may_stream = lane->announced_bytes < MOST_ANNOUNCED_BYTES;
-    Look look;
-    if (!is_request)
-        look = core_answers(core, buffer, bytes);
-    else if (!is_revoked(connection))
-        look = core_requests(core, buffer, bytes, lane_now_ms());
-    else {
-        size_t last = inside < bytes ? (size_t)inside : bytes;  /* the end of the frame under way */
-        look = (Look){0, TO_PYTHON};
-        if (last)
-            look = (Look){core_requests(core, buffer, last, lane_now_ms()).passed, last < bytes ? TO_PYTHON : MORE};
-    }
-    if (is_request) {
-        connection->request_bytes += look.passed;
-        note_frame(lane, connection);
-    } else
-        connection->answer_bytes += look.passed;
+    Look look = look_at(lane, connection, is_request, buffer, bytes);
     uint64_t unread = unread_bytes(connection, is_request);
     if (look.passed && !inside)
         flow->is_bulk = unread >= SPLICED_FROM_BYTES;
@@ -428,21 +461,28 @@ void lane_free_connection(Lane *lane, Connection *connection) {
     lane->free_connections[lane->free_connection_count++] = index;
 }
 
+/* Have epoll tell of both sockets. Returns false with errno. */
+static bool begin_to_read(Lane *lane, Connection *connection) {
+    int client = connection->requests.from, broker = connection->answers.from;
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_key(connection, CLIENT)};
+    if (epoll_ctl(lane->epoll, EPOLL_CTL_ADD, client, &event) < 0)
+        return false;
+    event.data.u64 = event_key(connection, BROKER);
+    if (epoll_ctl(lane->epoll, EPOLL_CTL_ADD, broker, &event) == 0)
+        return true;
+    int error = errno;
+    epoll_ctl(lane->epoll, EPOLL_CTL_DEL, client, NULL);
+    errno = error;
+    return false;
+}
+
 bool lane_lend(Lane *lane, Connection *connection, int client, int broker) {
     connection->requests = (Flow){.from = client, .to = broker, .pipe = -1};
     connection->answers = (Flow){.from = broker, .to = client, .pipe = -1};
     connection->client_events = connection->broker_events = EPOLLIN;
     connection->core.requests_by_api = lane->requests_by_api;
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = event_key(connection, CLIENT)};
-    if (epoll_ctl(lane->epoll, EPOLL_CTL_ADD, client, &event) < 0)
+    if (lane->has_thread && !begin_to_read(lane, connection))
         return false;
-    event.data.u64 = event_key(connection, BROKER);
-    if (epoll_ctl(lane->epoll, EPOLL_CTL_ADD, broker, &event) < 0) {
-        int error = errno;
-        epoll_ctl(lane->epoll, EPOLL_CTL_DEL, client, NULL);
-        errno = error;
-        return false;
-    }
     connection->is_lent = true;
     lane->lent_count++;
     return true;
@@ -508,21 +548,14 @@ static void free_lane(Lane *lane) {
     free(lane);
 }
 
-Lane *lane_start(void) {
-    Lane *lane = calloc(1, sizeof *lane);
-    if (!lane)
-        return NULL;
-    pthread_mutex_init(&lane->lock, NULL);
-    for (int at = 0; at < MOST_PIPES; at++)
-        lane->pipes[at][0] = lane->pipes[at][1] = -1;
+static bool make_thread_parts(Lane *lane) {
     lane->epoll = epoll_create1(EPOLL_CLOEXEC);
     lane->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     lane->left_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    lane->buffer = malloc(READ_BYTES);
-    if (lane->epoll < 0 || lane->stop_event < 0 || lane->left_event < 0 || !lane->buffer ||
+    if (lane->epoll < 0 || lane->stop_event < 0 || lane->left_event < 0 ||
         !make_blocks(&lane->blocks, MOST_BLOCKS, BLOCK_BYTES) ||
         !make_blocks(&lane->long_blocks, MOST_LONG_BLOCKS, LONG_BLOCK_BYTES))
-        goto failed;
+        return false;
     for (int at = 0; at < MOST_PIPES; at++) {
         if (pipe2(lane->pipes[at], O_NONBLOCK | O_CLOEXEC) < 0) {
             lane->pipes[at][0] = lane->pipes[at][1] = -1;
@@ -532,8 +565,23 @@ Lane *lane_start(void) {
         lane->free_pipes[lane->free_pipe_count++] = at;
     }
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = STOP};
-    if (epoll_ctl(lane->epoll, EPOLL_CTL_ADD, lane->stop_event, &event) < 0)
+    return epoll_ctl(lane->epoll, EPOLL_CTL_ADD, lane->stop_event, &event) == 0;
+}
+
+Lane *lane_start(bool has_thread) {
+    Lane *lane = calloc(1, sizeof *lane);
+    if (!lane)
+        return NULL;
+    pthread_mutex_init(&lane->lock, NULL);
+    for (int at = 0; at < MOST_PIPES; at++)
+        lane->pipes[at][0] = lane->pipes[at][1] = -1;
+    lane->epoll = lane->stop_event = lane->left_event = -1;
+    lane->has_thread = has_thread;
+    lane->buffer = malloc(READ_BYTES);
+    if (!lane->buffer || (has_thread && !make_thread_parts(lane)))
         goto failed;
+    if (!has_thread)
+        return lane;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);  /* signals are for Python's thread */
@@ -551,8 +599,10 @@ failed:;
 
 void lane_stop(Lane *lane) {
     uint64_t one = 1;
-    if (write(lane->stop_event, &one, sizeof one) < 0)
-        abort();
-    pthread_join(lane->thread, NULL);
+    if (lane->has_thread) {
+        if (write(lane->stop_event, &one, sizeof one) < 0)
+            abort();
+        pthread_join(lane->thread, NULL);
+    }
     free_lane(lane);
 }

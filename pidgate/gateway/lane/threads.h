@@ -1,4 +1,5 @@
-/* Threads that carry lent connections: sockets, epoll, buffers. They never hold the GIL.
+/* Threads that carry lent connections: sockets, epoll, buffers. They never hold the GIL. A lane without a thread carries
+   what Python's thread reads and writes, because the sockets' bytes are encrypted.
 
    One lock for each thread, held for one event at a time (one read, what it means, one write: some 10 us). Whoever holds
    it sees every connection of the thread between two events. So Python's thread lends, takes back, counts and changes
@@ -25,7 +26,9 @@ enum {
     SPLICED_FROM_BYTES = 16 * 1024,  /* less is copied: a splice takes two system calls and a pipe's pages */
     HEAD_READ_BYTES = 1024,     /* of a frame that will be spliced */
     CELLS = 2,
-    MOST_THREADS = 64
+    MOST_THREADS = 64,
+    MOST_CARRIED_BYTES = 64 * 1024,  /* of a read of Python's thread; more is cheaper in its own large buffer */
+    MOST_KEPT_HERE_BYTES = 4096      /* an incomplete beginning: reading.SCARCE_READ_BYTES, which nobody counts */
 };
 
 /* A number that changes when a decision that depends on it does not hold any more. */
@@ -80,6 +83,7 @@ typedef struct Connection {
 
 typedef struct {
     pthread_t thread;
+    bool has_thread;
     pthread_mutex_t lock;
     int epoll, stop_event, left_event;
     bool is_told;              /* of those that left; until they are taken */
@@ -100,7 +104,7 @@ typedef struct {
 
 int64_t lane_now_ms(void);
 /* Returns NULL with errno. */
-Lane *lane_start(void);
+Lane *lane_start(bool has_thread);
 /* All connections must have been taken back. */
 void lane_stop(Lane *lane);
 
@@ -108,10 +112,13 @@ void lane_stop(Lane *lane);
 Connection *lane_new_connection(Lane *lane);          /* NULL: no memory */
 void lane_free_connection(Lane *lane, Connection *connection);
 Connection *lane_find(Lane *lane, uint32_t index, uint32_t generation);
-/* Begin to read both sockets. Returns false with errno. */
+/* Begin to read both sockets; -1, -1: lane_carry is called instead. Returns false with errno. */
 bool lane_lend(Lane *lane, Connection *connection, int client, int broker);
 /* End it: the thread touches neither socket from here on. */
 void lane_leave(Lane *lane, Connection *connection, Next why);
+/* Look at bytes that Python's thread has read from one side of a connection without descriptors. Sets what it has to
+   send, valid until the next call. Returns false if the connection has left, with all of it in its residues. */
+bool lane_carry(Lane *lane, Connection *connection, bool is_request, const uint8_t **bytes, size_t *count);
 Connection *lane_take_left(Lane *lane);               /* NULL: none */
 Connection *lane_take_counted(Lane *lane);            /* NULL: none */
 void lane_unlist(Lane *lane, Connection *connection);

@@ -94,7 +94,7 @@ class GatewayCollector(Collector, SeesManyRows[UserRows]):
         yield counter("connections_limited", "Connections closed above a limit.", limited, "limit")
         yield counter("upstream_failures", "Broker connections that failed.", failures, "cause")
         up = {str(node_id): value for node_id, value in counters.broker_up.items()}
-        yield gauge("broker_up", "1 while the broker answers, asked every 3 s.", up, "node_id")
+        yield gauge("broker_up", "1 while the broker answers, asked every 5 s.", up, "node_id")
         answer_s = {str(node_id): value for node_id, value in counters.broker_answer_s.items()}
         answered = "How long the broker's last answer to the gateway's own question took."
         yield gauge("broker_answer_seconds", answered, answer_s, "node_id")

@@ -20,5 +20,5 @@ class Bounds:
     """Time for a client's TLS handshake. Clients give up after the same 10 s."""
     tls_handshakes: int = 500
     """Handshakes in progress. A fleet that reconnects over a slow network has about this many."""
-    broker_check_ms: int = 3_000
+    broker_check_ms: int = 5_000
     """Time between two questions to each broker whether it answers. /readyz and pidgate_broker_up follow it."""

@@ -87,6 +87,10 @@ class BrokerChannel(Reader):
         self._connection.broker_connected(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.carrier is not None:
+            self.carrier.carry(data)
+            self.spend(ARRIVED_FOR)
+            return
         nbytes = len(data)
         self._count(nbytes)
         if self._pass_plain_success(data):
@@ -106,6 +110,11 @@ class BrokerChannel(Reader):
         return view[:SCARCE_READ_BYTES] if is_scarce else view
 
     def buffer_filled(self, nbytes: int) -> None:
+        if self.carrier is not None:
+            self.carrier.carry(bytes(READ_VIEW[:nbytes]))
+            self.spend(ARRIVED_FOR)
+            self.socket.turn_back(nbytes)
+            return
         self._count(nbytes)
         buf, end = READ_BUFFER, nbytes
         if not self._received.is_plain:
@@ -220,6 +229,7 @@ class BrokerChannel(Reader):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.socket.gate.recall()
         transport = self.socket.closed()
         if transport is not None:
             self._connection.context.socket_closed(transport)

@@ -73,6 +73,9 @@ class ClientChannel(Reader):
         connection.context.opened(connection)
 
     def data_received(self, data: bytes) -> None:
+        if self.carrier is not None:
+            self.carrier.carry(data)
+            return
         nbytes = len(data)
         self._count(nbytes)
         self._requests_arrived(data, nbytes)
@@ -90,6 +93,10 @@ class ClientChannel(Reader):
         return view[:AFTER_REST_BYTES] if waits else view
 
     def buffer_filled(self, nbytes: int) -> None:
+        if self.carrier is not None:
+            self.carrier.carry(bytes(READ_VIEW[:nbytes]))
+            self.socket.turn_back(nbytes)
+            return
         self._count(nbytes)
         if self._received.is_plain:
             buf, end = READ_BUFFER, nbytes
@@ -115,9 +122,11 @@ class ClientChannel(Reader):
             recorder.bytes_in += nbytes
 
     def eof_received(self) -> bool:
+        self.socket.gate.recall()
         return self.connection.client_ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.socket.gate.recall()
         connection = self.connection
         transport = self.socket.closed()
         if transport is not None:

@@ -16,6 +16,7 @@ from pidgate.gateway.lane.lanes import Counted, Left, LentTo
 from pidgate.gateway.proxy.apis.api import InFlightRequest
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.table import APIS
+from pidgate.gateway.proxy.reading import Carrier
 from pidgate.gateway.recording.usage import Carried
 from pidgate.protocol.produce import FIRST_TOPIC_ID, PRODUCE
 from pidgate.quota.byte_quota import ByteBucket
@@ -75,8 +76,10 @@ class Lending:
         client, connection, broker = self._client, self._connection, self._connection.broker.channel
         context = connection.session.context
         context.streak = 0
+        has_tls = client.socket.has_tls
         if (
             broker is None
+            or (broker.socket.has_tls and not has_tls)
             or not connection.is_plain(now_ms)
             or not client.is_between_frames
             or not broker.is_between_frames
@@ -89,22 +92,26 @@ class Lending:
         produce = self._produce(now_ms)
         grant = self._grant
         of_id = grants.everything if grant is None else grant.cell
-        self._lent = self._lanes.lend(
+        self._lent = lent = self._lanes.lend(
             self,
-            client.socket.lend(self.take_back),
-            broker.socket.lend(self.take_back),
+            -1 if has_tls else client.socket.lend(),
+            -1 if has_tls else broker.socket.lend(),
             produce,
             (grants.everything, of_id),
             in_flight,
             fetches=context.sensors(now_ms)[1] is None if context.byte_quota.is_on else True,
         )
         self.carried = 0
-        if self._lent is None:
+        if lent is None:
             self._end()
             client.socket.take_back(b"")
             broker.socket.take_back(b"")
-        else:
-            context.in_flight.lend()
+            return
+        client.socket.gate.take_back = broker.socket.gate.take_back = self.take_back
+        if has_tls:
+            client.carrier = Carrier(lent, broker.socket, self._given_back, of_client=True)
+            broker.carrier = Carrier(lent, client.socket, self._given_back, of_client=False)
+        context.in_flight.lend()
 
     def _in_flight(self) -> list[_lane.InFlight] | None:
         """Return the requests in flight as a lane needs them. None: it cannot match their answers."""
@@ -195,6 +202,12 @@ class Lending:
         except Exception:  # noqa: BLE001 - logged there
             self._connection.failed("lane")
 
+    def _given_back(self) -> None:
+        try:
+            self.take_back()
+        except Exception:  # noqa: BLE001 - logged there
+            self._connection.failed("lane")
+
     def _go_on(self, left: Left) -> None:
         client, connection, broker = self._client, self._connection, self._connection.broker.channel
         assert broker is not None, "it was lent"
@@ -233,10 +246,10 @@ class Lending:
 
     def _end(self) -> None:
         self._lent = None
-        self._client.socket.gate.take_back = None
-        broker = self._connection.broker.channel
-        if broker is not None:
-            broker.socket.gate.take_back = None
+        for reader in (self._client, self._connection.broker.channel):
+            if reader is not None:
+                reader.socket.gate.take_back = None
+                reader.carrier = None
         if self._grant is not None:
             self._connection.session.context.admission.grants.give_back(self._grant)
             self._grant = None

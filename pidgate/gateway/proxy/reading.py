@@ -21,6 +21,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, cast
 
+from pidgate.gateway.lane.lanes import LentTo
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.keepalive import keep_alive
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, ReceiveBuffer
@@ -280,8 +281,12 @@ class Socket:
     # ---- a lane ----------------------------------------------------------------------------------------
 
     @property
+    def has_tls(self) -> bool:
+        return self.descriptor < 0
+
+    @property
     def may_be_lent(self) -> bool:
-        """Return whether nothing waits here, in either direction, on a socket without TLS."""
+        """Return whether nothing waits here, in either direction."""
         transport = self._transport
         return (
             transport is not None
@@ -290,14 +295,12 @@ class Socket:
             and self.received.is_plain
             and not transport.is_closing()
             and not transport.get_write_buffer_size()
-            and self.descriptor >= 0
         )
 
-    def lend(self, take_back: Callable[[], None]) -> int:
-        """Read and write nothing until `take_back`; return the descriptor. Any operation takes it back first."""
+    def lend(self) -> int:
+        """Read and write nothing until `take_back`; return the descriptor."""
         assert self._transport is not None
         self._transport.pause_reading()
-        self.gate.take_back = take_back
         return self.descriptor
 
     def take_back(self, unsent: bytes) -> None:
@@ -358,11 +361,36 @@ class Socket:
             self._reader.take_rest(rest)
 
 
+class Carrier:
+    """Sends on what the reader of one side of a lent connection reads, as far as a lane allows (lending.py).
+
+    For sockets with TLS. It stands above their transports: `data` is decrypted.
+    """
+
+    def __init__(self, lent: LentTo, to: Socket, take_back: Callable[[], None], *, of_client: bool) -> None:
+        """`take_back`: called when the lane gives the connection back, and `data` with it."""
+        assert to._transport is not None
+        self._write = to._transport.write
+        self._look = lent.lane.carry
+        self._handle = lent.handle
+        self._of_client = of_client
+        self._take_back = take_back
+
+    def carry(self, data: bytes) -> None:
+        passed = self._look(self._handle, self._of_client, data)
+        if passed is None:
+            self._take_back()
+        elif passed:
+            self._write(passed)
+
+
 class Reader(ABC):
     """A socket's protocol. An asyncio.Protocol by shape: without that base class, channels can be compiled."""
 
     def __init__(self, budget: BufferBudget, loop: asyncio.AbstractEventLoop) -> None:
         self.socket = Socket(self, budget, loop)
+        self.carrier: Carrier | None = None
+        """Takes all that is read while the connection is lent, with TLS."""
 
     def as_protocol(self) -> asyncio.Protocol:
         return cast(asyncio.Protocol, self)

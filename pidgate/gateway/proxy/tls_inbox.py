@@ -51,6 +51,8 @@ class TlsInbox:
         """Bytes still missing of a record whose beginning the library has."""
         self._dataless = 0
         """Whole records passed to the library since the last one with data."""
+        self._is_empty = False
+        """The library is between two records and has nothing unread, and nothing waits for it here."""
 
     def arrived(self, nbytes: int) -> None:
         """Take bytes that were read into ENCRYPTED_VIEW."""
@@ -67,6 +69,9 @@ class TlsInbox:
         Returns the bytes held.
         """
         left_bytes = len(self._arrived) - self._taken
+        self._is_empty = self._knows_records and not (
+            left_bytes or self._rest_of_record or self._incoming.pending or self._tls.pending()
+        )
         self._arrived = memoryview(bytes(self._arrived[self._taken :])) if left_bytes else NOTHING
         self._taken = 0
         return left_bytes + self._incoming.pending
@@ -145,6 +150,26 @@ class TlsInbox:
     def _has_more(self) -> bool:
         """Return whether the library has unread bytes; feeds it if it has none."""
         return self._incoming.pending > 0 or self._tls.pending() > 0 or self.feed()
+
+    def is_record(self, nbytes: int) -> bool:
+        """Return whether so many bytes in ENCRYPTED_VIEW are one record, and the first after one with data."""
+        return (
+            self._is_empty
+            and not self._dataless
+            and nbytes >= RECORD_HEAD_BYTES
+            and nbytes == RECORD_HEAD_BYTES + (ENCRYPTED[3] << 8 | ENCRYPTED[4])
+        )
+
+    def read_record(self, nbytes: int) -> bytes:
+        """Decrypt such a record. Empty: it has no data. Raises ssl.SSLError."""
+        self._incoming.write(ENCRYPTED_VIEW[:nbytes])
+        try:
+            data = self._tls.read(nbytes)
+        except ssl.SSLWantReadError:
+            self._dataless = 1
+            return b""
+        self.saw_end = not data
+        return data
 
     def read(self) -> bytes:
         """Decrypt up to a small read's worth of arrived bytes. Raises ssl.SSLError."""

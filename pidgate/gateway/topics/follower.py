@@ -26,20 +26,21 @@ log = logger()
 
 CHUNK_RECORDS: Final = 200
 """Records delivered per callback; between two callbacks the event loop serves connections."""
-REQUEST_TIMEOUT_MS: Final = 10_000
+REQUEST_TIMEOUT_MS: Final = 15_000
 POLL_MS: Final = 500
 """Poll timeout during catch-up. The missing offsets may be control records, which a consumer never receives.
 """
 READS_APART_S: Final = 0.1
 """Interval of reads while records keep coming: each costs the loop a millisecond, however many it brings."""
-LONG_POLL_MS: Final = 5_000
+LONG_POLL_MS: Final = 10_000
 """Time a broker holds an empty fetch. Each round costs the loop half a millisecond.
 
-CHECK_WITHIN_S must be longer, because a broker answers the requests of a connection in order.
+CHECK_WITHIN_S and the time-out of a request must be longer, because a broker answers the requests of a connection in
+order.
 """
 CHECK_EVERY_S: Final = 10.0
 """Interval of requests for the topic; aiokafka does not report connection trouble."""
-CHECK_WITHIN_S: Final = 6.0
+CHECK_WITHIN_S: Final = 11.0
 CHECKED_PARTITIONS: Final = 3
 PARTITION_FETCH_BYTES: Final = 1024 * 1024
 FETCH_BYTES: Final = 8 * 1024 * 1024

@@ -92,6 +92,16 @@ def lane() -> Iterator[Any]:
 
 
 @pytest.fixture
+def here() -> Iterator[Any]:
+    """A lane without a thread."""
+    from pidgate.gateway.lane import _lane
+
+    lane = _lane.Lane(False)
+    yield lane
+    lane.stop()
+
+
+@pytest.fixture
 def sockets() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
@@ -133,6 +143,12 @@ class Carried:
             *self.cells,
             self.in_flight,
         )
+        return handle
+
+    def lend_here(self) -> int:
+        """Lend it to a lane without a thread."""
+        grant = (HEAD, SAME, ID, VERSION, -1, False, FOR_EVER, 1 << 21, ANY_BYTES, [(TOPIC, None)])
+        handle: int = self.lane.lend(self, -1, -1, grant, self.apis, *self.cells, self.in_flight)
         return handle
 
     def counted(self, counts: Any) -> None:
@@ -266,6 +282,69 @@ def test_a_long_request_of_several_batches_is_kept_until_it_is_whole(
         receive(carried.client, len(request + following) - len(left.client_rest))
     sending.join(PATIENCE_S)
     assert not sending.is_alive()
+
+
+@rule("No request passes in a lane once a cell of its grant was bumped.", "order")
+def test_a_lane_without_a_thread_passes_nothing_after_a_bump(here: Any, sockets: ExitStack) -> None:
+    carried = Carried(here, sockets)
+    handle, frame, later = carried.lend_here(), produce(1, 10), produce(2, 10)
+    assert here.carry(handle, True, frame) == frame, "the control: it passes before"
+    carried.cells[1].bump()
+    assert here.carry(handle, True, later) is None
+    left = carried.take_back(handle)
+    assert left is not None
+    assert (left.client_rest, left.to_broker) == (later, b"")
+
+
+def test_a_lane_without_a_thread_gives_back_what_it_may_not_pass(here: Any, sockets: ExitStack) -> None:
+    carried = Carried(here, sockets)
+    good, foreign = produce(1, 10), framed(struct.pack(">hhi", 3, 12, 9) + bytes(5))
+    handle = carried.lend_here()
+    assert here.carry(handle, True, (good + foreign)[:7]) == b""
+    assert here.carry(handle, True, (good + foreign)[7:]) is None
+    left = carried.take_back(handle)
+    assert left is not None
+    assert (left.to_broker, left.client_rest) == (good, foreign)
+    assert left.in_flight == [(1, 0, VERSION, ANSWER_PLAIN_SUCCESS)]
+
+
+@rule(
+    "A lane loses, doubles and reorders no byte, however often it lends a connection and gives it back.",
+    "order",
+)
+def test_a_lane_without_a_thread_with_reads_cut_at_random(here: Any, sockets: ExitStack) -> None:
+    carried, dice = Carried(here, sockets), Random(5)
+    frames = [produce(number, dice.choice([1, 800, 9_000]), dice.choice([1, 3])) for number in range(300)]
+    sent, ends = b"".join(frames), list(accumulate(map(len, frames)))
+    received, handle, at, answered, stays = bytearray(), carried.lend_here(), 0, 0, 1
+    while at < len(sent):
+        data = sent[at : at + dice.choice([1, 5, 900, 30_000, 100_000])]
+        at += len(data)
+        passed = here.carry(handle, True, data)
+        if passed is None:
+            left = carried.take_back(handle)
+            assert left is not None
+            carried.counted(left.counted)
+            carried.in_flight = left.in_flight
+            at -= len(left.client_rest)
+            passed = (
+                left.to_broker + sent[at : at + left.request_left]
+            )  # and the frame under way by its owner
+            at += left.request_left
+            if left.under_way is not None:
+                carried.requests += 1
+                carried.in_flight.append((left.under_way[0], 0, VERSION, ANSWER_PLAIN_SUCCESS))
+            handle, stays = carried.lend_here(), stays + 1
+        received += passed
+        while answered < len(ends) and ends[answered] <= len(received):
+            assert here.carry(handle, False, plain_success(answered)) == plain_success(answered)
+            answered += 1
+    assert received == sent
+    assert stays > 20
+    left = carried.take_back(handle)
+    assert left is not None
+    carried.counted(left.counted)
+    assert (carried.requests, left.in_flight) == (len(frames), [])
 
 
 @pytest.mark.parametrize("closes", ["application", "at_broker"])

@@ -231,6 +231,17 @@ def pair(made: Made) -> Pair:
     return made(1)
 
 
+def test_a_ticket_leaves_with_the_first_answer(pair: Pair) -> None:
+    pair.server._tls.context.num_tickets = 1
+    pair.handshake()
+    assert not pair.socket.written, "the client of TLS 1.3 does not wait for it"
+    pair.server.write(b"answer")
+    pair.to_client()
+    assert pair.client_got == b"answer"
+    assert pair.client.session is not None
+    assert pair.client.session.has_ticket
+
+
 def always_pausing(pair: Pair) -> None:
     pair.reader.pauses = True
     pair.reader.dice = cast(random.Random, type("Always", (), {"random": staticmethod(lambda: 0.0)})())
