@@ -157,7 +157,7 @@ class EventFollower:
         )
         try:
             # Assign before start, so that start waits for the topic's metadata.
-            self._consumer.assign([self._partition(0)])
+            self._assign([0])
             await self._consumer.start()
             await self._take_places()
             await self._read()
@@ -167,16 +167,23 @@ class EventFollower:
 
     # Start positions
 
-    async def _take_places(self) -> None:
-        """Assign all partitions and seek each to its start position."""
-        known = self._next
-        numbers = sorted(self._consumer.partitions_for_topic(self._topic.name))
+    def _assign(self, numbers: list[int]) -> list[Any]:
+        """Assign partitions, and fetch none of them yet: requests for offsets would wait behind the long poll."""
         partitions = [self._partition(number) for number in numbers]
         self._consumer.assign(partitions)
+        self._consumer.pause(*partitions)
+        return partitions
+
+    async def _take_places(self) -> None:
+        """Assign all partitions, seek each to its start position, and fetch them."""
+        known = self._next
+        numbers = sorted(self._consumer.partitions_for_topic(self._topic.name))
+        partitions = self._assign(numbers)
         if not self.is_caught_up or any(number not in known for number in numbers):
             await self._find_first_places(numbers)
         for number in numbers:
             self._consumer.seek(self._partition(number), known[number])
+        self._consumer.resume(*partitions)
 
     async def _find_first_places(self, numbers: list[int]) -> None:
         partitions = [self._partition(number) for number in numbers]
