@@ -26,7 +26,7 @@ from pidgate.pipeline.passes import Pass, Read, Reads
 from pidgate.pipeline.runs import Run
 from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import Tables
-from pidgate.pipeline.tasks import SEALED, Batches, envelope, in_tasks, joined, spare_collector, unsealed
+from pidgate.pipeline.tasks import SEALED, Batches, envelope, in_tasks, joined, spare_upkeep, unsealed
 
 BYTES_OF_BUCKET: Final = 24_000_000
 """Of Parquet: about a million events, for which a kernel needs some 300 MB."""
@@ -127,13 +127,13 @@ def _with_dictionaries(table: pa.Table) -> pa.Table:
 
 
 def _of_bucket(todo: Pass, parts: int, batches: Batches) -> Iterator[pa.RecordBatch]:
-    spare_collector()
+    spare_upkeep()
     for part, name, rows in dealt_to_parts(todo.of_bucket(unsealed(batches)), parts):
         yield envelope(name, rows, part)
 
 
 def _write_part(todo: Pass, root: str, folder: str, batches: Batches) -> Iterator[pa.RecordBatch]:
-    spare_collector()
+    spare_upkeep()
     task = TaskContext.get()
     assert task is not None
     # A task that is tried again writes the same files.
