@@ -93,7 +93,7 @@ demo: $(or $(wildcard $(STAMP)),$(DEMO)) ## a broker dies of producer ids, then 
 pipeline-demo: $(STAMP) ## who burns ids, and the quota that holds them: real Kafka, the gateway, Spark (needs a Java 17 or 21)
 	$(BIN)/python -m tools.sandbox.pipeline_demo
 
-pipeline-scale: $(STAMP) ## measure ingest at 1, the other jobs at 5 and 50 million events (about half an hour, 30 GB of disk)
+pipeline-scale: $(STAMP) ## measure ingest at 1, the other jobs at 7 and 50 million events (about half an hour, 30 GB of disk)
 	$(BIN)/python -m tools.bench.pipeline_scale
 
 clients: $(STAMP) ## the full client matrix, every client refused for 3 s and for 40 s; generates the table in docs/reference/clients.md

@@ -26,7 +26,7 @@ from pidgate.pipeline.passes import Pass, Read, Reads
 from pidgate.pipeline.runs import Run
 from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import Tables
-from pidgate.pipeline.tasks import SEALED, Batches, envelope, in_tasks, joined, spare_collector, unsealed
+from pidgate.pipeline.tasks import SEALED, Batches, envelope, in_tasks, joined, spare_upkeep, unsealed
 
 BYTES_OF_BUCKET: Final = 24_000_000
 """Of Parquet: about a million events, for which a kernel needs some 300 MB."""
@@ -89,7 +89,7 @@ class SparkResults:
         parted = of_ids.repartitionById(buckets, "part").mapInArrow(partial(_of_bucket, todo, parts), SEALED)
         if todo.by_user:
             parted = parted.unionByName(self._dealt_out(days, todo.by_user, place_by_user, parts))
-        write = partial(_write_part, todo, run.tables.files.full(""), self._folder)
+        write = partial(_write_part, todo, todo.nothing(), run.tables.files.full(""), self._folder)
         parted.repartitionById(parts, "part").mapInArrow(write, SEALED).toArrow()
 
     def _dealt_out(self, days: Days, reads: Reads, placed: Placed, number: int) -> DataFrame:
@@ -127,17 +127,19 @@ def _with_dictionaries(table: pa.Table) -> pa.Table:
 
 
 def _of_bucket(todo: Pass, parts: int, batches: Batches) -> Iterator[pa.RecordBatch]:
-    spare_collector()
+    spare_upkeep()
     for part, name, rows in dealt_to_parts(todo.of_bucket(unsealed(batches)), parts):
         yield envelope(name, rows, part)
 
 
-def _write_part(todo: Pass, root: str, folder: str, batches: Batches) -> Iterator[pa.RecordBatch]:
-    spare_collector()
+def _write_part(
+    todo: Pass, nothing: ArrowTables, root: str, folder: str, batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    spare_upkeep()
     task = TaskContext.get()
     assert task is not None
     # A task that is tried again writes the same files.
-    for name, rows in todo.of_part(unsealed(batches)).items():
+    for name, rows in todo.of_part({**nothing, **unsealed(batches)}).items():
         Files(root).write_table(f"{folder}/{name}/part-{task.partitionId():05}.parquet", rows)
     yield from ()
 
@@ -158,7 +160,10 @@ class LocalResults:
                 for part, name, rows in dealt_to_parts(found, parts):
                     parted[part][name].append(rows)
             of_ids.clear()
-            self._parts: list[ArrowTables] = list(pool.map(lambda one: todo.of_part(joined(one)), parted))
+            nothing = todo.nothing()
+            self._parts: list[ArrowTables] = list(
+                pool.map(lambda one: todo.of_part(nothing | joined(one)), parted)
+            )
 
     def write(self, run: Run, name: str) -> None:
         run.write(name, pa.concat_tables([part[name] for part in self._parts]))

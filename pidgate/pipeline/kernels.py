@@ -8,6 +8,7 @@ or on the engine.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -18,11 +19,20 @@ ArrowTables = Mapping[str, pa.Table]
 _FOLDER = Path(__file__).parent
 
 
+@cache
+def _duck() -> duckdb.DuckDBPyConnection:
+    """Return this process's DuckDB, in memory, without threads of its own."""
+    duck = duckdb.connect(config={"threads": 1, "enable_external_access": False})
+    # What kernels have freed is soon the other processes' again.
+    duck.execute("set allocator_bulk_deallocation_flush_threshold = '1MB'")
+    return duck
+
+
 class Kernel:
-    """A DuckDB in memory, on one thread: engines run several kernels side by side."""
+    """A connection to DuckDB with temporary tables of its own, on one thread: engines run several side by side."""
 
     def __init__(self, tables: ArrowTables, variables: Mapping[str, float] | None = None) -> None:
-        self._duck = duckdb.connect(config={"threads": 1, "enable_external_access": False})
+        self._duck = _duck().cursor()
         for name, value in (variables or {}).items():
             self._duck.execute(f"set variable {name} = {value!r}")
         for name, table in tables.items():

@@ -196,22 +196,16 @@ class Pass:
             return {name: kernel.table(name) for job in self.jobs for name in JOBS[job].partial}
 
     def of_part(self, tables: ArrowTables) -> dict[str, pa.Table]:
-        """Return the result tables of a part of the users. `tables`: those that have rows there."""
-        if not tables.keys() >= {*self.by_user, *(name for job in self.jobs for name in JOBS[job].partial)}:
-            tables = self._nothing() | dict(tables)
+        """Return the result tables of a part of the users, from all tables."""
         found: dict[str, pa.Table] = {}
         for name in self.jobs:
             job = JOBS[name]
             found |= job.of_part(self, {name: tables[name] for name in (*job.partial, *job.by_user)})
         return {name: table.cast(self.results[name]) for name, table in found.items()}
 
-    def _nothing(self) -> dict[str, pa.Table]:
-        """Return all tables of a part without a row."""
-
-        def empty(reads: Reads) -> dict[str, pa.Table]:
-            return {name: read.without_rows(name) for name, read in reads.items()}
-
-        return self.of_bucket(empty(self.by_id)) | empty(self.by_user)
+    def nothing(self) -> dict[str, pa.Table]:
+        """Return all tables of a part, without a row."""
+        return self.of_bucket({}) | {name: read.without_rows(name) for name, read in self.by_user.items()}
 
 
 def _together(several: Iterable[Reads]) -> Reads:

@@ -76,6 +76,9 @@ def _processes() -> dict[str, Setting]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return {
         "spark.log.level": "ERROR",
+        # Envelopes are compressed already. A task that moves them writes one file, not one for each partition.
+        "spark.shuffle.compress": "false",
+        "spark.shuffle.sort.bypassMergeThreshold": "0",
         # Spark starts workers with `python -m`: the working directory must not shadow their imports.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
     }

@@ -7,9 +7,12 @@ to and from Spark's rows.
 from __future__ import annotations
 
 import gc
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Final, TypeVar
+from zipimport import zipimporter
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +33,7 @@ def in_tasks(
     """Return the envelopes that a function yields for each of these, in a task for each."""
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        spare_collector()
+        spare_upkeep()
         for batch in batches:
             for number in batch["id"].to_pylist():
                 yield from do(works[number])
@@ -38,10 +41,20 @@ def in_tasks(
     return spark.range(0, len(works), 1, max(1, len(works))).mapInArrow(run, SEALED)
 
 
-def spare_collector() -> None:
-    """Keep imported modules from the garbage collector, which Spark's workers run in full after each task."""
-    if not gc.get_freeze_count():
-        gc.freeze()
+def spare_upkeep() -> None:
+    """Spare Spark's workers what they repeat at each task: garbage collection among imported modules, reads of zips.
+
+    They read the lists of all zips on the path anew, 0.1 s each time; Python opens one again if an import needs it.
+    """
+    _freeze()
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
+
+
+@cache
+def _freeze() -> None:
+    gc.freeze()
 
 
 def envelope(name: str, table: pa.Table, part: int = 0) -> pa.RecordBatch:

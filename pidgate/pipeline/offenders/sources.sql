@@ -87,18 +87,16 @@ create temp table bursts as
 with counted as (
     select
         source, at_ms, end_ms, ids, gap_ms,
-        sum(coalesce(quiet_ms > gap_ms, true)::int) over (partition by source, gap_ms order by at_ms) as burst
+        sum(coalesce(quiet_ms > gap_ms, true)::int) over (partition by source, gap_ms order by at_ms)::int as number
     from ticks cross join gaps
-), joined as (
-    select
-        source, gap_ms, burst, min(at_ms) as at_ms, max(end_ms) as end_ms, sum(ids)::bigint as ids
-    from counted
-    group by all
 )
-select *, row_number() over (partition by source, gap_ms order by burst) as number from joined;
+select source, gap_ms, number, min(at_ms) as at_ms, max(end_ms) as end_ms, sum(ids)::bigint as ids
+from counted
+group by all;
 
 -- A start follows the earliest end that no other start has followed: so several processes are told apart. `follows`: that
--- end's place among all ends. `spare`: ends before a start, less the starts up to it.
+-- end's place among all ends. `spare`: ends before a start, less the starts up to it. Where it is lower than ever, there
+-- is no such end.
 create temp table steps as
 with ends as (
     select
@@ -106,32 +104,28 @@ with ends as (
         row_number() over (partition by source, gap_ms order by end_ms, number) as follows
     from bursts
 ), moments as (
-    select source, gap_ms, at_ms as ms, number from bursts
+    select *, at_ms as ms, true as is_start from bursts
     union all
-    select source, gap_ms, end_ms, null from bursts
+    select *, end_ms, false from bursts
 ), counted as (
     -- rank() - 1 moments are earlier; number - 1 of them are starts.
-    select source, gap_ms, number, rank() over (partition by source, gap_ms order by ms) - 2 * number as spare
-    from moments
+    select *, rank() over (partition by source, gap_ms order by ms) - 2 * number as spare from moments
+    qualify is_start
 ), followed as (
-    select source, gap_ms, number, number + least(0, min(spare) over (partition by source, gap_ms order by number)) as follows
+    select
+        *, least(0, min(spare) over (in_time rows between unbounded preceding and 1 preceding)) as least_spare,
+        if(spare < least_spare, null, number + least_spare) as follows,
+        lag(at_ms) over in_time as before_ms, at_ms - before_ms as interval_ms,
+        before_ms - lag(at_ms, 2) over in_time as last_interval_ms, lag(end_ms) over in_time - at_ms as overlap_ms
     from counted
-    where number is not null
-), first_to_follow as (
-    select *, follows > lag(follows, 1, 0) over (partition by source, gap_ms order by number) as has_followed from followed
+    window in_time as (partition by source, gap_ms order by number)
 ), paused as (
-    select b.*, if(has_followed, before, null) as before, if(has_followed, at_ms - e.end_ms, null) as pause_ms
-    from bursts b
-    join first_to_follow using (source, gap_ms, number)
-    left join ends e using (source, gap_ms, follows)
+    select f.*, before, at_ms - e.end_ms as pause_ms
+    from followed f left join ends e using (source, gap_ms, follows)
 )
-select
-    p.*, lag(p.at_ms) over in_time as before_ms, p.at_ms - before_ms as interval_ms,
-    before_ms - lag(p.at_ms, 2) over in_time as last_interval_ms, lag(p.end_ms) over in_time - p.at_ms as overlap_ms,
-    last.pause_ms as last_pause_ms
+select p.*, last.pause_ms as last_pause_ms
 from paused p
-left join paused last on last.source = p.source and last.gap_ms = p.gap_ms and last.number = p.before
-window in_time as (partition by p.source, p.gap_ms order by p.number);
+left join paused last on last.source = p.source and last.gap_ms = p.gap_ms and last.number = p.before;
 
 create temp table beats as
 with stepped as (
