@@ -300,9 +300,17 @@ class _Consumer(_Client):
     def __init__(self, topics: ModelTopics, process: Process) -> None:
         super().__init__(topics, process)
         self._positions: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         self._positions = dict.fromkeys(partitions, 0)
+        self._paused.clear()
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self._paused.update(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self._paused.difference_update(partitions)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self._positions[partition] = offset
@@ -349,7 +357,7 @@ class _Consumer(_Client):
             log = self._log(partition)
             if at > len(log):
                 at = 0  # auto.offset.reset: earliest
-            if max_records and (records := log[at : at + max_records]):
+            if max_records and partition not in self._paused and (records := log[at : at + max_records]):
                 found[partition] = records
                 self._positions[partition] = at + len(records)
                 max_records -= len(records)
