@@ -1343,7 +1343,7 @@ BY_TEST: Final[dict[str, Tested]] = {
         replaced(reading, "write_view", _overtaking),
         f"{_SLOW}",
         "received == sent",
-        given={"seed": 14},
+        given={"seed": 18},
     ),
     "the shared buffer is not copied": Tested(
         "Bytes reach a slow peer once and in order.",
