@@ -28,7 +28,7 @@ QUOTAS: dict[str, Any] = {
 
 @pytest.fixture(params=["plain", "tls"])
 def tls(request: pytest.FixtureRequest, authority: Authority) -> dict[str, str] | None:
-    """TLS of the gateway's listener: a lane without a thread looks at what was decrypted."""
+    """Return `listeners.tls`, or None for a plain listener. With TLS, the lane without a thread decides."""
     if request.param == "plain":
         return None
     pair = authority.issue("gateway")

@@ -109,8 +109,8 @@ class Lending:
             return
         client.socket.gate.take_back = broker.socket.gate.take_back = self.take_back
         if has_tls:
-            client.carrier = Carrier(lent, broker.socket, self._given_back, of_client=True)
-            broker.carrier = Carrier(lent, client.socket, self._given_back, of_client=False)
+            client.carrier = Carrier(lent, broker.socket, self.left, of_client=True)
+            broker.carrier = Carrier(lent, client.socket, self.left, of_client=False)
         context.in_flight.lend()
 
     def _in_flight(self) -> list[_lane.InFlight] | None:
@@ -199,12 +199,6 @@ class Lending:
         """Go on with a connection that the lane gives back."""
         try:
             self._go_on(left)
-        except Exception:  # noqa: BLE001 - logged there
-            self._connection.failed("lane")
-
-    def _given_back(self) -> None:
-        try:
-            self.take_back()
         except Exception:  # noqa: BLE001 - logged there
             self._connection.failed("lane")
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, cast
 
-from pidgate.gateway.lane.lanes import LentTo
+from pidgate.gateway.lane.lanes import Left, LentTo
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.keepalive import keep_alive
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, ReceiveBuffer
@@ -183,7 +183,7 @@ class Socket:
         self._small_reads = 0
         """Small reads in a row in large mode."""
         self._descriptor: int | None = None
-        """None: nobody has asked for it. Most connections of a crash loop end before."""
+        """None: not looked up yet. A connection that ends soon never needs it."""
         self._is_kept_alive = False
         self.rest: bytes | bytearray = b""
         """Bytes read but deferred to the next turn."""
@@ -367,21 +367,22 @@ class Carrier:
     For sockets with TLS. It stands above their transports: `data` is decrypted.
     """
 
-    def __init__(self, lent: LentTo, to: Socket, take_back: Callable[[], None], *, of_client: bool) -> None:
-        """`take_back`: called when the lane gives the connection back, and `data` with it."""
+    def __init__(self, lent: LentTo, to: Socket, go_on: Callable[[Left], None], *, of_client: bool) -> None:
+        """`go_on`: called when the lane gives the connection back, and `data` with it."""
         assert to._transport is not None
         self._write = to._transport.write
+        self._lent = lent
         self._look = lent.lane.carry
         self._handle = lent.handle
         self._of_client = of_client
-        self._take_back = take_back
+        self._go_on = go_on
 
     def carry(self, data: bytes) -> None:
         passed = self._look(self._handle, self._of_client, data)
-        if passed is None:
-            self._take_back()
-        elif passed:
+        if passed:
             self._write(passed)
+        elif passed is None and (left := self._lent.take_back()) is not None:
+            self._go_on(left)
 
 
 class Reader(ABC):

@@ -327,9 +327,8 @@ def test_a_lane_without_a_thread_with_reads_cut_at_random(here: Any, sockets: Ex
             carried.counted(left.counted)
             carried.in_flight = left.in_flight
             at -= len(left.client_rest)
-            passed = (
-                left.to_broker + sent[at : at + left.request_left]
-            )  # and the frame under way by its owner
+            # Its owner sends the rest of the frame under way.
+            passed = left.to_broker + sent[at : at + left.request_left]
             at += left.request_left
             if left.under_way is not None:
                 carried.requests += 1
